@@ -1,0 +1,4 @@
+//! This machine: its processes and files as an [`Environment`](bub_kernel::environment::Environment),
+//! its disk as a [`TapeStore`](bub_kernel::tape::TapeStore).
+
+mod files;

@@ -1,0 +1,160 @@
+//! Watching and steering turns: what a plugin overrides.
+//!
+//! Every method has a default, so a hook implements only what it needs. How several hooks compose is
+//! one of four words, given for each method:
+//!
+//! - *asked*: the first answer wins, highest rank first;
+//! - *gathered*: all answers, lowest rank first;
+//! - *chained*: highest rank first, each sees the changes of the one before; the first final step ends the chain;
+//! - *observed*: all are told; nothing comes back.
+//!
+//! Rank is the order of registration: later ranks higher. A hook that panics is logged, reported to
+//! [`Hooks::on_error`] and skipped; it is not a veto.
+
+use std::{error::Error, sync::Arc};
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::{
+    channel::{Admission, TurnSnapshot},
+    environment::Environment,
+    error::ToolError,
+    message::{TokenUsage, ToolCallRequest},
+    model::{ModelError, ModelRequest},
+    tool::{Caller, DynTool, ToolReply},
+    turn::{Inbound, Outbound, Prompt, SessionId, TurnState},
+};
+
+/// One tool call, before it runs.
+#[derive(Clone, Debug)]
+pub struct ToolCall {
+    /// The provider's id of the call; empty for commands.
+    pub id: String,
+    /// The tool's runtime name (`fs.read`); for an unknown tool the name as given.
+    pub tool: String,
+    /// Its arguments, a JSON object.
+    pub args: Value,
+    /// Who calls.
+    pub caller: Caller,
+}
+
+/// What to do with a tool call.
+#[derive(Clone, Debug, Default)]
+pub enum ToolStep {
+    /// Run it.
+    #[default]
+    Proceed,
+    /// Give this result instead.
+    Replace(ToolReply),
+    /// Refuse it, with a sentence for the caller (or the default one).
+    Deny(Option<String>),
+}
+
+/// What to do with a model call.
+#[derive(Clone, Debug, Default)]
+pub enum ModelStep {
+    /// Make it.
+    #[default]
+    Proceed,
+    /// Answer this instead.
+    Finish(String),
+}
+
+/// The tools of one step.
+#[derive(Clone, Default)]
+pub struct ToolView {
+    /// Offered to the model, in order.
+    pub direct: Vec<Arc<dyn DynTool>>,
+    /// Offered to the model's code only.
+    pub code: Vec<Arc<dyn DynTool>>,
+    /// Blocks to add to the system prompt.
+    pub prompt: Vec<String>,
+}
+
+impl std::fmt::Debug for ToolView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = |tools: &[Arc<dyn DynTool>]| tools.iter().map(|it| it.spec().name.clone()).collect::<Vec<_>>();
+        f.debug_struct("ToolView")
+            .field("direct", &names(&self.direct))
+            .field("code", &names(&self.code))
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a model call ended.
+#[derive(Debug)]
+pub struct ModelOutcome<'a> {
+    /// The answer's words.
+    pub text: &'a str,
+    /// The calls it asks for.
+    pub tool_calls: &'a [ToolCallRequest],
+    /// Tokens.
+    pub usage: Option<&'a TokenUsage>,
+    /// What went wrong.
+    pub error: Option<&'a ModelError>,
+}
+
+/// Watches and steers turns.
+#[async_trait]
+pub trait Hooks: Send + Sync {
+    /// The name that `bub hooks` shows.
+    fn name(&self) -> &str;
+    /// The methods that it implements, for `bub hooks`.
+    fn implements(&self) -> &[&'static str];
+
+    /// Which session a message belongs to. *Asked.*
+    async fn resolve_session(&self, _inbound: &Inbound) -> Option<SessionId> {
+        None
+    }
+    /// What to do with a message while turns run. *Asked.*
+    async fn admit(&self, _inbound: &Inbound, _now: &TurnSnapshot) -> Option<Admission> {
+        None
+    }
+    /// Where a session's tools run; asked on its first turn. *Asked.*
+    async fn environment(&self, _session: &SessionId) -> Option<Arc<dyn Environment>> {
+        None
+    }
+    /// What the model is asked for a message. *Asked.*
+    async fn build_prompt(&self, _state: &TurnState, _inbound: &Inbound) -> Option<Prompt> {
+        None
+    }
+    /// A prompt for the next step of a running turn. *Asked.*
+    async fn continue_prompt(&self, _state: &TurnState) -> Option<String> {
+        None
+    }
+    /// Blocks of the system prompt. *Gathered.*
+    async fn system_prompt(&self, _state: &TurnState) -> Option<String> {
+        None
+    }
+    /// Fills the state of a turn. *Gathered*, so that a higher rank overrides.
+    async fn load_state(&self, _inbound: &Inbound, _state: &mut TurnState) {}
+    /// Is told the answer of a turn. *Observed.*
+    async fn save_state(&self, _state: &TurnState, _text: &str) {}
+    /// What to send for an answer. *Gathered.*
+    async fn render_outbound(&self, _state: &TurnState, _text: &str) -> Vec<Outbound> {
+        Vec::new()
+    }
+    /// News for the model that no message carries, taken once, before a step. *Gathered.*
+    async fn notices(&self, _state: &TurnState) -> Vec<String> {
+        Vec::new()
+    }
+    /// Which tools the model sees, and which only its code does. *Chained.*
+    async fn choose_tools(&self, _state: &TurnState, _view: &mut ToolView) {}
+    /// Before a model call. *Chained.*
+    async fn before_model(&self, _state: &TurnState, _request: &mut ModelRequest) -> ModelStep {
+        ModelStep::Proceed
+    }
+    /// After a model call, failed ones included. *Observed*; not told of cancelled ones.
+    async fn after_model(&self, _state: &TurnState, _outcome: &ModelOutcome<'_>) {}
+    /// Before a tool call. *Chained.*
+    async fn before_tool(&self, _state: &TurnState, _call: &mut ToolCall) -> ToolStep {
+        ToolStep::Proceed
+    }
+    /// After a tool call; may change what the caller gets. *Chained*; not told of cancelled ones.
+    async fn after_tool(&self, _state: &TurnState, _call: &ToolCall, _result: &mut Result<ToolReply, ToolError>) {}
+    /// Something failed. *Observed.*
+    async fn on_error(&self, _stage: &'static str, _err: &(dyn Error + Send + Sync)) {}
+    /// The runtime closes: stop what outlived its call. *Observed.*
+    async fn close(&self) {}
+}

@@ -1,0 +1,300 @@
+//! Talking to models.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{ErrorKind, ToolError},
+    message::{Message, ProviderData, TokenUsage, ToolCallRequest},
+    tool::ToolSpec,
+    turn::RunId,
+};
+
+/// How the model should answer. What a wire can't express is refused, never dropped.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelOptions {
+    /// The most tokens to write.
+    pub max_tokens: Option<u32>,
+    /// `none`, `minimal`, `low`, `medium`, `high`, …; what is allowed depends on the provider.
+    pub reasoning_effort: Option<String>,
+    /// Sampling temperature.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling.
+    pub top_p: Option<f64>,
+    /// Texts that end the answer.
+    pub stop: Vec<String>,
+    /// Seed for repeatable sampling.
+    pub seed: Option<u64>,
+    /// Merged into the request's body last.
+    pub extra_body: Map<String, Value>,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct ModelRequest {
+    /// Which model call of which turn.
+    pub run: RunId,
+    /// The model's id at its provider, without the `provider:` prefix.
+    pub model: String,
+    /// The system prompt.
+    pub system: Option<String>,
+    /// The conversation. Every assistant call is followed by its result.
+    pub messages: Vec<Message>,
+    /// Tools on offer, in a stable order.
+    pub tools: Vec<Arc<ToolSpec>>,
+    /// How to answer.
+    pub options: ModelOptions,
+}
+
+/// Why the model stopped.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum FinishReason {
+    /// It had said everything.
+    Stop,
+    /// It wants tools called.
+    ToolCalls,
+    /// It reached the limit on tokens.
+    Length,
+    /// The provider withheld the rest.
+    ContentFilter,
+    /// It declined.
+    Refusal,
+    /// Something else, in the provider's word.
+    Other(String),
+}
+
+/// One piece of the answer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ModelEvent {
+    /// More words.
+    Text(String),
+    /// More thinking.
+    Reasoning(String),
+    /// More of a refusal.
+    Refusal(String),
+    /// More of a call's arguments, for watchers; [`ModelEvent::ToolCall`] has them whole.
+    ToolCallDelta {
+        /// The call's id, empty while the provider has not sent it.
+        id: String,
+        /// The tool's name, empty while the provider has not sent it.
+        name: String,
+        /// The new piece of JSON text.
+        delta: String,
+    },
+    /// One call, complete.
+    ToolCall(ToolCallRequest),
+    /// Something to send back unchanged with this answer.
+    ProviderData(ProviderData),
+    /// Tokens so far; later reports replace earlier ones.
+    Usage(TokenUsage),
+    /// Waiting before another try, because of what went wrong.
+    Retry {
+        /// How long.
+        wait: Duration,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Who answers: `provider:model`, when it is not the one asked.
+    AnsweredBy(String),
+    /// The end. Nothing follows; a stream that ends without it was cut off.
+    Finish(FinishReason),
+}
+
+/// Why the model did not answer, or not to the end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The key is missing or was refused.
+    #[error("the provider refused the credentials: {0}")]
+    Auth(String),
+    /// Too many requests.
+    #[error("rate limited: {message}")]
+    RateLimited {
+        /// The provider's words.
+        message: String,
+        /// How long it asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The provider has no capacity now.
+    #[error("the provider is overloaded: {message}")]
+    Overloaded {
+        /// The provider's words.
+        message: String,
+        /// How long it asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The conversation does not fit the model's window.
+    #[error("the context is too long for the model: {0}")]
+    ContextLength(String),
+    /// The provider withheld the answer.
+    #[error("the provider's content filter stopped the answer: {0}")]
+    ContentFilter(String),
+    /// The request was refused.
+    #[error("the provider refused the request{}: {message}", status.map(|it| format!(" (HTTP {it})")).unwrap_or_default())]
+    Rejected {
+        /// HTTP status, if there was one.
+        status: Option<u16>,
+        /// The provider's words.
+        message: String,
+    },
+    /// The provider failed on its side.
+    #[error("the provider failed{}: {message}", status.map(|it| format!(" (HTTP {it})")).unwrap_or_default())]
+    Failed {
+        /// HTTP status, if there was one.
+        status: Option<u16>,
+        /// The provider's words.
+        message: String,
+    },
+    /// The provider could not be reached, or the connection broke.
+    #[error("cannot reach the provider: {message}")]
+    Transport {
+        /// What happened.
+        message: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// A time limit passed.
+    #[error("the model did not answer in time: {0}")]
+    Timeout(String),
+    /// The stream ended before the answer did.
+    #[error("the answer was cut off: {0}")]
+    Incomplete(String),
+    /// What came is not the provider's protocol.
+    #[error("the provider sent something unexpected: {0}")]
+    Protocol(String),
+    /// The request asks for what this wire cannot do.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Settings are wrong or missing.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl ModelError {
+    /// The kind that tapes and callers see.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Config(_) => ErrorKind::Config,
+            Self::Unsupported(_) => ErrorKind::InvalidInput,
+            Self::RateLimited { .. } | Self::Overloaded { .. } | Self::Timeout(_) | Self::Transport { .. } => {
+                ErrorKind::Temporary
+            }
+            Self::Auth(_)
+            | Self::ContextLength(_)
+            | Self::ContentFilter(_)
+            | Self::Rejected { .. }
+            | Self::Failed { .. }
+            | Self::Incomplete(_)
+            | Self::Protocol(_) => ErrorKind::Provider,
+        }
+    }
+
+    /// Whether the same request may succeed a little later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::RateLimited { .. } | Self::Overloaded { .. } | Self::Transport { .. } | Self::Timeout(_) => true,
+            Self::Failed { status, .. } => status.is_none_or(|it| it >= 500),
+            Self::Rejected { status, .. } => matches!(status, Some(408 | 409)),
+            Self::Auth(_)
+            | Self::ContextLength(_)
+            | Self::ContentFilter(_)
+            | Self::Incomplete(_)
+            | Self::Protocol(_)
+            | Self::Unsupported(_)
+            | Self::Config(_) => false,
+        }
+    }
+}
+
+impl From<&ModelError> for ToolError {
+    fn from(err: &ModelError) -> Self {
+        Self::new(err.kind(), err.to_string())
+    }
+}
+
+/// The answer, piece by piece. Dropping it stops the provider.
+pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
+
+/// One model endpoint. There is no second, non-streaming way: collect the stream.
+#[async_trait]
+pub trait ModelClient: Send + Sync {
+    /// Starts an answer.
+    async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
+}
+
+/// A model that a provider offers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelInfo {
+    /// Its id, without the provider's name.
+    pub id: String,
+    /// Its window in tokens, if the provider tells.
+    pub context_tokens: Option<u64>,
+}
+
+/// Finds the client for `provider:model`.
+#[async_trait]
+pub trait ModelProvider: Send + Sync {
+    /// The part before the colon.
+    fn name(&self) -> &str;
+    /// Makes a client for one model. Opens no connection yet.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] when what it needs is missing.
+    fn client(&self, model: &str) -> Result<Arc<dyn ModelClient>, ModelError>;
+    /// What the provider offers.
+    async fn list(&self) -> Result<Vec<ModelInfo>, ModelError> {
+        Err(ModelError::Unsupported(format!("provider '{}' cannot list its models", self.name())))
+    }
+}
+
+/// A model and its provider: `provider:model`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ModelSpec {
+    /// The provider's name, lower case.
+    pub provider: String,
+    /// The model's id; may itself contain colons and slashes.
+    pub model: String,
+}
+
+impl ModelSpec {
+    /// Reads `provider:model`.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] with the reference's sentence when it is not of that form.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        match text.split_once(':') {
+            Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => {
+                Ok(Self { provider: provider.trim().to_lowercase(), model: model.trim().to_owned() })
+            }
+            _ => Err(ModelError::Config(format!("Expected a provider:model identifier, got '{text}'"))),
+        }
+    }
+}
+
+impl fmt::Display for ModelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.provider, self.model)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs_keep_the_models_own_colons() {
+        let spec = ModelSpec::parse("Ollama:qwen3:8b").unwrap();
+        assert_eq!((spec.provider.as_str(), spec.model.as_str()), ("ollama", "qwen3:8b"));
+        for bad in ["", "gpt", ":x", "openai:", " : "] {
+            let err = ModelSpec::parse(bad).unwrap_err();
+            assert_eq!(err.to_string(), format!("Expected a provider:model identifier, got '{bad}'"));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    clock::FixedClock,
+    tape::{EntryKind, MemoryStore, SESSION_START},
+};
+
+async fn tape() -> Tape {
+    let tape = Tape::new(TapeName::free("t"), Arc::new(MemoryStore::default()), Arc::new(FixedClock::default()))
+        .with_sidecars(&["spill".to_owned()]);
+    tape.bootstrap().await.unwrap();
+    tape
+}
+
+async fn names(tape: &Tape, query: TapeQuery) -> Vec<String> {
+    let entries = tape.read(&query).await.unwrap();
+    entries.iter().map(|it| format!("{}:{}", it.id, it.name().unwrap_or_default())).collect()
+}
+
+#[tokio::test]
+async fn what_a_fork_writes_is_seen_in_it_and_elsewhere_only_after_commit() {
+    let tape = tape().await;
+    let fork = tape.fork();
+    fork.tape().append_event("a", Value::Null).await.unwrap();
+    fork.tape().sidecar("spill").unwrap().append_event("s", Value::Null).await.unwrap();
+    assert_eq!(names(fork.tape(), TapeQuery::default().after_last_anchor()).await, ["2:handoff", "1:a"]);
+    assert_eq!(names(&tape, TapeQuery::default().after_last_anchor()).await, ["2:handoff"]);
+    fork.commit().await.unwrap();
+    assert_eq!(names(&tape, TapeQuery::default().after_last_anchor()).await, ["2:handoff", "3:a"]);
+    assert_eq!(names(&tape.sidecar("spill").unwrap(), TapeQuery::default()).await, ["1:s"]);
+}
+
+#[tokio::test]
+async fn a_dropped_fork_leaves_nothing() {
+    let tape = tape().await;
+    let fork = tape.fork();
+    fork.tape().append_event("a", Value::Null).await.unwrap();
+    drop(fork);
+    assert_eq!(tape.stats().await.unwrap().entries, 2);
+}
+
+#[tokio::test]
+async fn an_anchor_in_the_fork_hides_what_was_before() {
+    let tape = tape().await;
+    let fork = tape.fork();
+    fork.tape().append_event("before", Value::Null).await.unwrap();
+    fork.tape().handoff("here", json!({})).await.unwrap();
+    fork.tape().append_event("after", Value::Null).await.unwrap();
+    assert_eq!(names(fork.tape(), TapeQuery::default().after_last_anchor()).await, ["3:handoff", "4:after"]);
+    let stats = fork.tape().stats().await.unwrap();
+    assert_eq!((stats.entries, stats.anchors, stats.entries_since_last_anchor), (6, 2, 2));
+    assert_eq!(stats.last_anchor.as_deref(), Some("here"));
+}
+
+#[tokio::test]
+async fn limits_count_across_both_halves() {
+    let tape = tape().await;
+    tape.append_event("old", Value::Null).await.unwrap();
+    let fork = tape.fork();
+    fork.tape().append_event("new", Value::Null).await.unwrap();
+    let events = || TapeQuery::default().kind(EntryKind::Event);
+    assert_eq!(names(fork.tape(), events().newest_first().limit(2)).await, ["1:new", "3:old"]);
+    assert_eq!(names(fork.tape(), events().limit(2)).await, ["2:handoff", "3:old"]);
+}
+
+#[tokio::test]
+async fn a_reset_in_a_fork_reaches_the_tape_at_commit() {
+    let tape = tape().await;
+    tape.append_event("old", Value::Null).await.unwrap();
+    let fork = tape.fork();
+    fork.tape().reset(false).await.unwrap();
+    assert_eq!(tape.stats().await.unwrap().entries, 3);
+    let expected = ["1:session/start", "2:handoff", "3:sidecar.reset"];
+    assert_eq!(names(fork.tape(), TapeQuery::default()).await, expected);
+    fork.commit().await.unwrap();
+    assert_eq!(names(&tape, TapeQuery::default()).await, expected);
+    assert_eq!(tape.stats().await.unwrap().last_anchor.as_deref(), Some(SESSION_START));
+}

@@ -1,0 +1,82 @@
+//! From a typed tool to one that can be listed, looked up and called by name.
+
+use std::borrow::Cow;
+
+use futures::future::BoxFuture;
+use schemars::schema_for;
+use serde_json::Value;
+
+use super::{Tool, ToolContext, ToolSpec, schema};
+use crate::error::{ErrorKind, ToolError};
+
+/// What a tool gave back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolReply {
+    /// For code. A content result is `{"type": "tool_content", "content": [blocks]}`.
+    pub value: Value,
+    /// For the model and for people, when it is not the value's own text or JSON.
+    pub text: Option<String>,
+}
+
+impl ToolReply {
+    /// A reply of text alone.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { value: Value::String(text.into()), text: None }
+    }
+
+    /// A structured reply with its own text.
+    #[must_use]
+    pub fn rendered(value: Value, text: impl Into<String>) -> Self {
+        Self { value, text: Some(text.into()) }
+    }
+
+    /// What the model or a person reads: the tool's rendering, else a string as it is, else JSON.
+    #[must_use]
+    pub fn rendering(&self) -> String {
+        self.text.clone().unwrap_or_else(|| crate::text::render(&self.value))
+    }
+}
+
+/// A tool whose types are known only at run time: tools of other programs, and erased [`Tool`]s.
+pub trait DynTool: Send + Sync {
+    /// What callers are told.
+    fn spec(&self) -> &ToolSpec;
+    /// Does the work; `args` is a JSON object that fits the schema of the parameters.
+    fn call<'a>(&'a self, ctx: &'a ToolContext, args: Value) -> BoxFuture<'a, Result<ToolReply, ToolError>>;
+}
+
+struct Erased<T> {
+    tool: T,
+    spec: ToolSpec,
+}
+
+/// Erases a typed tool's types. The doc comment of its arguments becomes its description.
+pub fn erase<T: Tool>(tool: T) -> std::sync::Arc<dyn DynTool> {
+    let spec = ToolSpec {
+        name: Cow::Borrowed(T::NAME),
+        description: schema::description::<T::Args>(),
+        exposure: T::EXPOSURE,
+        deferred: T::DEFERRED,
+        parameters: T::parameters(),
+        output: Some(schema_for!(T::Output).to_value()),
+    };
+    std::sync::Arc::new(Erased { tool, spec })
+}
+
+impl<T: Tool> DynTool for Erased<T> {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call<'a>(&'a self, ctx: &'a ToolContext, args: Value) -> BoxFuture<'a, Result<ToolReply, ToolError>> {
+        Box::pin(async move {
+            let args = serde_json::from_value(args)
+                .map_err(|err| ToolError::invalid(format!("Tool '{}' argument validation failed: {err}", T::NAME)))?;
+            let output = self.tool.call(ctx, args).await?;
+            let value = serde_json::to_value(&output)
+                .map_err(|err| ToolError::new(ErrorKind::Tool, format!("the result is not JSON: {err}")))?;
+            Ok(ToolReply { text: self.tool.render(&output), value })
+        })
+    }
+}

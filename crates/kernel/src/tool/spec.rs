@@ -1,0 +1,94 @@
+//! What is told about a tool.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+use serde_json::{Value, json};
+
+use crate::error::ToolError;
+
+/// From where a tool may be called.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Exposure {
+    /// By the model; in code mode by its code instead.
+    #[default]
+    Auto,
+    /// By the model, in code mode too.
+    Direct,
+    /// By the model's code only.
+    Code,
+    /// By people only.
+    Command,
+}
+
+impl fmt::Display for Exposure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Direct => "direct",
+            Self::Code => "code",
+            Self::Command => "command",
+        })
+    }
+}
+
+impl FromStr for Exposure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Auto, Self::Direct, Self::Code, Self::Command]
+            .into_iter()
+            .find(|it| it.to_string() == text)
+            .ok_or_else(|| format!("unknown exposure '{text}': expected auto, direct, code or command"))
+    }
+}
+
+/// What a caller is told about a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSpec {
+    /// Runtime name, as commands use it.
+    pub name: Cow<'static, str>,
+    /// What it does, for the model.
+    pub description: String,
+    /// From where it may be called.
+    pub exposure: Exposure,
+    /// Whether its definition is loaded on demand.
+    pub deferred: bool,
+    /// JSON schema of its arguments, an object.
+    pub parameters: Value,
+    /// JSON schema of its structured result.
+    pub output: Option<Value>,
+}
+
+impl ToolSpec {
+    /// The name that the model and its code see.
+    #[must_use]
+    pub fn alias(&self) -> String {
+        self.name.replace('.', "_")
+    }
+
+    /// The first line of the description.
+    #[must_use]
+    pub fn summary(&self) -> &str {
+        self.description.lines().next().unwrap_or_default()
+    }
+
+    /// The definition as `tool.describe` shows it.
+    #[must_use]
+    pub fn to_schema(&self) -> Value {
+        json!({"name": self.alias(), "description": self.description, "parameters": self.parameters})
+    }
+
+    /// Checks what only run time can know about a tool that was not written in Rust.
+    ///
+    /// # Errors
+    /// `invalid_input` when the name is empty or the parameters are no object schema.
+    pub fn check(&self) -> Result<(), ToolError> {
+        if self.name.trim().is_empty() {
+            return Err(ToolError::invalid("a tool needs a name"));
+        }
+        if !self.parameters.is_object() {
+            return Err(ToolError::invalid(format!("tool '{}': its parameters are no JSON schema", self.name)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+//! One message in, one answer out.
+
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::{
+    error::ToolError,
+    message::{Message, Part, Role, TokenUsage, ToolCallRequest, content_of},
+    model::ModelError,
+    tape::TapeError,
+    tool::{ToolContext, ToolReply},
+};
+
+/// Which session.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SessionId(pub String);
+
+impl SessionId {
+    /// Whether the session is thrown away after its turn.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.0.starts_with("temp/")
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which model call: `run-` and its moment in UTC.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct RunId(pub String);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a person says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// One text.
+    Text(String),
+    /// Text and media, in order.
+    Parts(Vec<Part>),
+}
+
+impl Prompt {
+    /// The text, when there is exactly one and nothing else.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Parts(parts) => match parts.as_slice() {
+                [Part::Text(text)] => Some(text),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether there is nothing to answer.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.trim().is_empty(),
+            Self::Parts(parts) => parts.iter().all(|it| matches!(it, Part::Text(text) if text.trim().is_empty())),
+        }
+    }
+
+    /// As a user message.
+    #[must_use]
+    pub fn to_message(&self) -> Message {
+        match self {
+            Self::Text(text) => Message::text(Role::User, text.clone()),
+            Self::Parts(parts) => Message::parts(Role::User, parts.clone()),
+        }
+    }
+
+    /// As `loop.*` events record it: text as a string, blocks as a list, and no media content
+    /// (which would stand on the tape a second and third time).
+    #[must_use]
+    pub fn to_event_value(&self) -> Value {
+        match self {
+            Self::Text(text) => Value::String(text.clone()),
+            Self::Parts(parts) => {
+                let mut content = content_of(parts);
+                for block in content.as_array_mut().into_iter().flatten() {
+                    if let Some(fields) = block.as_object_mut() {
+                        fields.remove("data");
+                    }
+                }
+                content
+            }
+        }
+    }
+}
+
+/// A message from a channel.
+#[derive(Clone, Debug)]
+pub struct Inbound {
+    /// Which channel.
+    pub channel: String,
+    /// Which conversation of that channel.
+    pub chat: String,
+    /// Which session, when the channel knows.
+    pub session: Option<SessionId>,
+    /// What is said.
+    pub prompt: Prompt,
+    /// Facts about the message that the model reads in front of it, in order.
+    pub context: Vec<(String, String)>,
+    /// Whether the sender sits at this machine's terminal.
+    pub local: bool,
+}
+
+/// A message to a channel.
+#[derive(Clone, Debug)]
+pub struct Outbound {
+    /// Which channel.
+    pub channel: String,
+    /// Which conversation of that channel.
+    pub chat: String,
+    /// Whose answer it is.
+    pub session: SessionId,
+    /// The answer.
+    pub text: String,
+}
+
+/// What a turn carries along: a field for what the kernel knows, a slot for each plugin's own type.
+#[derive(Default)]
+pub struct TurnState {
+    /// Which session.
+    pub session: Option<SessionId>,
+    /// Which channel the message came by.
+    pub channel: String,
+    /// Which conversation of that channel.
+    pub chat: String,
+    /// Whether the person sits at this machine's terminal.
+    pub local: bool,
+    /// `provider:model` of this turn.
+    pub model: Option<String>,
+    /// Reasoning effort of this turn.
+    pub reasoning_effort: Option<String>,
+    /// Whether the model writes code that calls the tools.
+    pub code_mode: bool,
+    /// Runtime names of the tools that the turn may use; `None` allows all.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Skills that the turn may use, case-folded; `None` allows all.
+    pub allowed_skills: Option<Vec<String>>,
+    /// How many turns this one is nested in.
+    pub depth: usize,
+    slots: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+}
+
+impl TurnState {
+    /// A plugin's own slot.
+    #[must_use]
+    pub fn slot<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.slots.get(&TypeId::of::<T>()).and_then(|it| it.downcast_ref())
+    }
+
+    /// Fills a plugin's own slot.
+    pub fn set_slot<T: Any + Send + Sync>(&mut self, value: T) {
+        self.slots.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    /// Whether the turn may use the tool of this runtime name.
+    #[must_use]
+    pub fn allows_tool(&self, name: &str) -> bool {
+        self.allowed_tools.as_ref().is_none_or(|allowed| allowed.iter().any(|it| it == name))
+    }
+}
+
+impl fmt::Debug for TurnState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnState")
+            .field("session", &self.session)
+            .field("model", &self.model)
+            .field("code_mode", &self.code_mode)
+            .field("slots", &self.slots.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a turn tells its caller, as it happens.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum TurnEvent {
+    /// More words of the answer.
+    Text(String),
+    /// More of the model's thinking.
+    Reasoning(String),
+    /// More of a call's arguments.
+    ToolCallDelta {
+        /// The call's id, if known.
+        id: String,
+        /// The tool's name, if known.
+        name: String,
+        /// The new piece of JSON text.
+        delta: String,
+    },
+    /// All calls of one answer, at once.
+    ToolCalls(Vec<ToolCallRequest>),
+    /// News of a running call.
+    ToolProgress {
+        /// Which call.
+        call: String,
+        /// What is new.
+        text: String,
+    },
+    /// The results of the calls, in their order.
+    ToolResults(Vec<Value>),
+    /// Tokens of one model call, and how long it took.
+    Usage {
+        /// Tokens.
+        usage: TokenUsage,
+        /// Seconds from the request to the end of the answer.
+        elapsed_seconds: f64,
+    },
+    /// Something the person should know while waiting (a retry, say).
+    Notice(String),
+    /// Something went wrong.
+    Error {
+        /// The kind's name.
+        kind: &'static str,
+        /// What went wrong.
+        message: String,
+    },
+    /// The end of one step: of the turn, if nothing follows.
+    Final {
+        /// The step's text.
+        text: String,
+        /// Whether it went well.
+        ok: bool,
+    },
+}
+
+/// Why a turn ended without an answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurnError {
+    /// The model failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The tape failed.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+    /// A command failed.
+    #[error("{name}: {}", error.cause())]
+    Command {
+        /// The command's first word.
+        name: String,
+        /// What its tool said.
+        error: ToolError,
+    },
+    /// A command line can't be understood.
+    #[error("{0}")]
+    CommandLine(String),
+    /// A session, a tool list or a setting of the turn is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// An event handler failed, and thereby the turn.
+    #[error("an event handler failed: {0}")]
+    Handler(String),
+    /// The limit on steps.
+    #[error("max_steps_reached={max}")]
+    StepsExhausted {
+        /// The limit.
+        max: usize,
+    },
+    /// Somebody cancelled the turn.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnResult {
+    /// Whose turn it was.
+    pub session: SessionId,
+    /// All words of the answer.
+    pub text: String,
+    /// What went wrong on the way.
+    pub errors: Vec<String>,
+    /// Steps taken; zero for a command.
+    pub steps: usize,
+    /// Tokens of the last model call.
+    pub usage: Option<TokenUsage>,
+}
+
+/// A turn to run inside another.
+#[derive(Clone, Debug)]
+pub struct TurnRequest {
+    /// In which session.
+    pub session: SessionId,
+    /// What to answer.
+    pub prompt: Prompt,
+    /// `provider:model`; the session's own when absent.
+    pub model: Option<String>,
+    /// Reasoning effort; the session's own when absent.
+    pub reasoning_effort: Option<String>,
+    /// Runtime names of the tools that it may use; `None` allows all.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Skills that it may use; `None` allows all.
+    pub allowed_skills: Option<Vec<String>>,
+}
+
+/// What a tool may ask of the engine.
+#[async_trait]
+pub trait Host: Send + Sync {
+    /// Calls another tool through hooks, cancellation and recording.
+    async fn call_tool(&self, ctx: &ToolContext, name: &str, args: Value) -> Result<ToolReply, ToolError>;
+    /// Runs a turn inside the one of `ctx`; cancelling that one cancels it.
+    async fn run_turn(&self, ctx: &ToolContext, request: TurnRequest) -> Result<TurnResult, TurnError>;
+    /// Forgets a session's waiting messages and cancels its turns, but not the turn of `caller`.
+    async fn quit(&self, session: &SessionId, caller: Option<&RunId>);
+    /// What commands start with, if there are commands.
+    fn command_prefix(&self) -> Option<&str>;
+}
+
+/// A turn in progress, for what answers it.
+#[derive(Debug)]
+pub struct Turn {
+    /// What to answer; `None` continues without a new prompt.
+    pub prompt: Option<Prompt>,
+    /// What the turn's tools are given.
+    pub ctx: ToolContext,
+    /// Where events go.
+    pub sink: EventSink,
+}
+
+/// What answers a turn; the step loop, unless a plugin replaces it.
+#[async_trait]
+pub trait Agent: Send + Sync {
+    /// Runs the turn to its final text.
+    async fn run(&self, turn: Turn) -> Result<TurnResult, TurnError>;
+}
+
+/// The sending end of a turn's events. Waits when the caller is slow; never loses one.
+#[derive(Clone, Debug)]
+pub struct EventSink {
+    tx: Option<tokio::sync::mpsc::Sender<TurnEvent>>,
+    watchers: Arc<tokio::sync::broadcast::Sender<Arc<TurnEvent>>>,
+}
+
+/// Events that a turn may be ahead of its caller.
+pub const SINK_CAPACITY: usize = 256;
+
+impl EventSink {
+    /// Makes a sink and its receiving end.
+    #[must_use]
+    pub fn new() -> (Self, tokio::sync::mpsc::Receiver<TurnEvent>) {
+        let (tx, rx) = tokio::sync::mpsc::channel(SINK_CAPACITY);
+        (Self { tx: Some(tx), ..Self::discard() }, rx)
+    }
+
+    /// A sink that nobody listens to.
+    #[must_use]
+    pub fn discard() -> Self {
+        Self { tx: None, watchers: Arc::new(tokio::sync::broadcast::Sender::new(SINK_CAPACITY)) }
+    }
+
+    /// Tells the caller and all watchers. A caller that is gone does not stop the turn.
+    pub async fn send(&self, event: TurnEvent) {
+        if self.watchers.receiver_count() > 0 {
+            // Nobody watching is no failure.
+            drop(self.watchers.send(Arc::new(event.clone())));
+        }
+        if let Some(tx) = &self.tx {
+            drop(tx.send(event).await);
+        }
+    }
+
+    /// Watches beside the caller. A watcher that falls behind loses events and re-reads the tape.
+    #[must_use]
+    pub fn watch(&self) -> tokio::sync::broadcast::Receiver<Arc<TurnEvent>> {
+        self.watchers.subscribe()
+    }
+}

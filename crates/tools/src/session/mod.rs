@@ -1,0 +1,1 @@
+//! The session: help, quit, model, reasoning effort.

@@ -1,0 +1,1 @@
+//! The tape: info, search, anchors, handoff, reset.
