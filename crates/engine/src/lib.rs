@@ -1,1 +1,24 @@
-//! Placeholder.
+//! What happens in a turn: a message comes in, commands run, the model is asked, its tools are
+//! called, everything is recorded, an answer goes out.
+//!
+//! [`Runtime`] owns the sessions and starts turns; [`TurnStream`] is a turn as its caller sees it.
+//! Inside, `turn` is the pipeline, `agent_loop` the steps, `step` one exchange with the model, and
+//! `executor` one tool call.
+
+mod agent_loop;
+mod arguments;
+mod command;
+mod context;
+mod executor;
+mod hook_stack;
+mod prompt;
+mod runtime;
+mod sessions;
+mod step;
+mod suggest;
+mod turn;
+
+pub use command::check_prefix;
+pub use context::DefaultContext;
+pub use runtime::{EngineSettings, Runtime, RuntimeParts, TurnOptions, TurnStream};
+pub use sessions::{SessionGuard, SessionLocks};

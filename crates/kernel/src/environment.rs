@@ -277,6 +277,11 @@ pub trait Environment: Send + Sync {
     fn resolve(&self, path: &str) -> Result<EnvPath, EnvironmentError>;
     /// Starts a process.
     async fn spawn(&self, request: SpawnRequest) -> Result<Box<dyn Process>, EnvironmentError>;
+    /// Where `path` leads when all links are followed, also when nothing is there yet: what to call
+    /// the file in results. `path` itself when the environment can't tell.
+    async fn true_path(&self, path: &EnvPath) -> EnvPath {
+        path.clone()
+    }
     /// Opens a regular file; anything else is an error at once, never a wait.
     async fn open(&self, path: &EnvPath) -> Result<OpenFile, EnvironmentError>;
     /// Replaces a file's content whole (readers and crashes see the old or the new bytes), making its folders.

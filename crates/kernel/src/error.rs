@@ -95,6 +95,13 @@ impl ToolError {
         self
     }
 
+    /// Keeps a text for people, who read it instead of the message.
+    #[must_use]
+    pub fn with_cause(mut self, text: impl Into<String>) -> Self {
+        self.cause = Some(text.into());
+        self
+    }
+
     /// Keeps the cause for operators; it is never shown to the model.
     #[must_use]
     pub fn with_source(mut self, err: impl Into<Box<dyn Error + Send + Sync>>) -> Self {

@@ -15,6 +15,7 @@ pub mod hooks;
 pub mod message;
 pub mod model;
 pub mod plugin;
+pub mod secret;
 pub mod tape;
 pub mod task;
 pub mod text;

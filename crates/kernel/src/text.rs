@@ -115,6 +115,26 @@ pub fn thousands(number: u64) -> String {
     text
 }
 
+/// A size as people say it: `5 bytes`, `4.8 MiB`.
+#[must_use]
+pub fn human_size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut tenths = bytes.saturating_mul(10);
+    let mut unit = None;
+    for it in UNITS {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1_024;
+        unit = Some(it);
+    }
+    match unit {
+        None if bytes == 1 => "1 byte".into(),
+        None => format!("{} bytes", thousands(bytes)),
+        Some(unit) => format!("{}.{} {unit}", tenths / 10, tenths % 10),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +153,14 @@ mod tests {
         assert_eq!(elide("äöüßé", 4), "äö\n...[1 chars omitted]...\nßé");
         assert_eq!(thousands(1), "1");
         assert_eq!(thousands(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn sizes_are_said_in_the_largest_unit_that_fits() {
+        let sizes = [0, 1, 1_023, 1_024, 1_536, 5_000_000, 3_221_225_472, u64::MAX].map(human_size);
+        assert_eq!(
+            sizes,
+            ["0 bytes", "1 byte", "1,023 bytes", "1.0 KiB", "1.5 KiB", "4.7 MiB", "3.0 GiB", "1677721.6 TiB"]
+        );
     }
 }

@@ -136,7 +136,8 @@ pub struct Outbound {
 }
 
 /// What a turn carries along: a field for what the kernel knows, a slot for each plugin's own type.
-#[derive(Default)]
+/// A clone shares the slots.
+#[derive(Clone, Default)]
 pub struct TurnState {
     /// Which session.
     pub session: Option<SessionId>,
@@ -158,7 +159,7 @@ pub struct TurnState {
     pub allowed_skills: Option<Vec<String>>,
     /// How many turns this one is nested in.
     pub depth: usize,
-    slots: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    slots: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
 impl TurnState {
@@ -170,7 +171,7 @@ impl TurnState {
 
     /// Fills a plugin's own slot.
     pub fn set_slot<T: Any + Send + Sync>(&mut self, value: T) {
-        self.slots.insert(TypeId::of::<T>(), Box::new(value));
+        self.slots.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
     /// Whether the turn may use the tool of this runtime name.
@@ -287,7 +288,9 @@ pub enum TurnError {
 pub struct TurnResult {
     /// Whose turn it was.
     pub session: SessionId,
-    /// All words of the answer.
+    /// The answer: the words of the last step.
+    pub answer: String,
+    /// All words of all steps, in order.
     pub text: String,
     /// What went wrong on the way.
     pub errors: Vec<String>,

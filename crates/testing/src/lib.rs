@@ -3,5 +3,11 @@
 //! Development only; nothing in a product crate depends on it.
 
 mod context;
+mod model;
+mod server;
+mod snapshot;
 
 pub use context::{NoEnvironment, TestHost, call, context, text_of, try_call};
+pub use model::{Script, ScriptedModel};
+pub use server::{ModelServer, Reply, Request};
+pub use snapshot::tape_lines;

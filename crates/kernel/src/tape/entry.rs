@@ -90,10 +90,11 @@ pub struct Entry {
 
 impl Entry {
     /// Reads a line of a tape file. Lines that are no entry give `None`: blank ones, torn ones, JSON
-    /// without an integer id, a kind, or an object as payload.
+    /// without an integer id, a kind, or an object as payload. NUL bytes around a line, which a crashed
+    /// machine may leave, do not count.
     #[must_use]
     pub fn from_line(line: &[u8]) -> Option<Self> {
-        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else { return None };
+        let Ok(Value::Object(mut fields)) = serde_json::from_slice(trim_line(line)) else { return None };
         let id = fields.get("id")?.as_u64()?;
         let kind = EntryKind::from(fields.get("kind")?.as_str()?);
         let Some(Value::Object(payload)) = fields.remove("payload") else { return None };
@@ -116,6 +117,12 @@ impl Entry {
         json_text(self)
     }
 
+    /// Writes the line that the entry has on a tape where its number is `id`, without its end.
+    #[must_use]
+    pub fn to_numbered_line(&self, id: u64) -> String {
+        json_text(&Numbered { id, kind: &self.kind, payload: &self.payload, meta: &self.meta, date: &self.date })
+    }
+
     /// The `name` of an event or an anchor.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
@@ -133,6 +140,25 @@ impl Entry {
     pub fn is_anchor(&self, name: Option<&str>) -> bool {
         self.kind == EntryKind::Anchor && name.is_none_or(|name| self.name() == Some(name))
     }
+}
+
+/// A tape's line without the blanks and NUL bytes around it.
+#[must_use]
+pub fn trim_line(line: &[u8]) -> &[u8] {
+    let is_filler = |it: &u8| matches!(it, 0 | b' ' | b'\t' | b'\r' | b'\n');
+    let start = line.iter().position(|it| !is_filler(it)).unwrap_or(line.len());
+    let end = line.iter().rposition(|it| !is_filler(it)).map_or(start, |it| it + 1);
+    line.get(start..end).unwrap_or_default()
+}
+
+/// An [`Entry`] under another number.
+#[derive(Serialize)]
+struct Numbered<'a> {
+    id: u64,
+    kind: &'a EntryKind,
+    payload: &'a Map<String, Value>,
+    meta: &'a Map<String, Value>,
+    date: &'a str,
 }
 
 /// An entry that no store has numbered yet.

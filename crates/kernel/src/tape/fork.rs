@@ -130,10 +130,10 @@ impl TapeStore for Overlay {
         if anchored {
             return query.select(&pending);
         }
-        let stored = self.parent.read(tape, query).await?;
-        // The slice has been applied to the parent; all that is pending lies after its anchor.
+        // The slice is applied to the parent; all that is pending lies after its anchor.
         let rest = TapeQuery { slice: Slice::All, ..query.clone() };
         let new = rest.select(&pending)?;
+        let stored = self.parent.read(tape, query).await?;
         let (first, second) = if query.newest_first { (new, stored) } else { (stored, new) };
         let both: Vec<_> = first.into_iter().chain(second).collect();
         // Each half was filtered; what is left is to count and to compare across the halves.

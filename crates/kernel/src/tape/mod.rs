@@ -2,6 +2,7 @@
 
 mod entry;
 mod fork;
+mod fuzzy;
 mod memory;
 mod name;
 mod query;
@@ -12,11 +13,11 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-pub use entry::{Entry, EntryKind, NewEntry};
+pub use entry::{Entry, EntryKind, NewEntry, trim_line};
 pub use fork::TapeFork;
 pub use memory::MemoryStore;
 pub use name::TapeName;
-pub use query::{Slice, TapeQuery, parse_bound};
+pub use query::{Selector, Slice, TapeQuery, parse_bound};
 pub use search::TextMatch;
 
 use crate::{clock, clock::Clock};

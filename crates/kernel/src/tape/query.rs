@@ -113,16 +113,23 @@ impl TapeQuery {
     /// [`TapeError::NoAnchors`] or [`TapeError::NoAnchor`] when the slice's anchor is missing.
     pub fn select(&self, entries: &[Arc<Entry>]) -> Result<Vec<Arc<Entry>>, TapeError> {
         let slice = self.slice(entries)?;
-        let mut seen = HashSet::new();
-        let mut keep = |entry: &&Arc<Entry>| {
-            self.keeps(entry) && (!self.distinct || seen.insert(crate::text::json(&entry.payload)))
-        };
-        let limit = self.limit.unwrap_or(usize::MAX);
-        Ok(if self.newest_first {
-            slice.iter().rev().filter(&mut keep).take(limit).cloned().collect()
-        } else {
-            slice.iter().filter(&mut keep).take(limit).cloned().collect()
-        })
+        let mut selector = self.selector();
+        let forward: &mut dyn Iterator<Item = &Arc<Entry>> = &mut slice.iter();
+        let backward: &mut dyn Iterator<Item = &Arc<Entry>> = &mut slice.iter().rev();
+        for entry in if self.newest_first { backward } else { forward } {
+            if selector.is_full() {
+                break;
+            }
+            selector.offer(entry);
+        }
+        Ok(selector.into_entries())
+    }
+
+    /// Evaluates the query over entries that come one by one, in the order of the result; the slice is
+    /// the caller's business.
+    #[must_use]
+    pub fn selector(&self) -> Selector<'_> {
+        Selector { query: self, left: self.limit.unwrap_or(usize::MAX), seen: HashSet::new(), chosen: Vec::new() }
     }
 
     fn slice<'a>(&self, entries: &'a [Arc<Entry>]) -> Result<&'a [Arc<Entry>], TapeError> {
@@ -141,6 +148,40 @@ impl TapeQuery {
                 Ok(rest.get(..stop).unwrap_or_default())
             }
         }
+    }
+}
+
+/// A query being evaluated: see [`TapeQuery::selector`].
+#[derive(Debug)]
+pub struct Selector<'a> {
+    query: &'a TapeQuery,
+    left: usize,
+    seen: HashSet<String>,
+    chosen: Vec<Arc<Entry>>,
+}
+
+impl Selector<'_> {
+    /// Whether the limit is reached, so that no further entry can be chosen.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Chooses the next entry if the query keeps it.
+    pub fn offer(&mut self, entry: &Arc<Entry>) {
+        if self.left > 0
+            && self.query.keeps(entry)
+            && (!self.query.distinct || self.seen.insert(crate::text::json(&entry.payload)))
+        {
+            self.left -= 1;
+            self.chosen.push(entry.clone());
+        }
+    }
+
+    /// The chosen entries.
+    #[must_use]
+    pub fn into_entries(self) -> Vec<Arc<Entry>> {
+        self.chosen
     }
 }
 

@@ -3,7 +3,8 @@ use serde_json::Value;
 use super::*;
 use crate::{
     clock::FixedClock,
-    tape::{EntryKind, MemoryStore, SESSION_START},
+    message::{Message, Role},
+    tape::{EntryKind, MemoryStore, SESSION_START, TextMatch, parse_bound},
 };
 
 async fn tape() -> Tape {
@@ -76,4 +77,50 @@ async fn a_reset_in_a_fork_reaches_the_tape_at_commit() {
     fork.commit().await.unwrap();
     assert_eq!(names(&tape, TapeQuery::default()).await, expected);
     assert_eq!(tape.stats().await.unwrap().last_anchor.as_deref(), Some(SESSION_START));
+}
+
+#[tokio::test]
+async fn entries_of_the_running_turn_are_filtered_like_all_others() {
+    let tape = tape().await;
+    let say = |text: &str| NewEntry::message(&Message::text(Role::User, text.to_owned()));
+    tape.append([say("old needle"), say("old hay")]).await.unwrap();
+    let fork = tape.fork();
+    fork.tape().append([say("new needle"), say("new hay"), say("old needle")]).await.unwrap();
+    let texts = async |query: TapeQuery| {
+        let entries = fork.tape().read(&query).await.unwrap();
+        let text = |it: &Arc<Entry>| it.payload.get("content").and_then(Value::as_str).unwrap_or("-").to_owned();
+        entries.iter().map(text).collect::<Vec<_>>()
+    };
+    let needles = || TapeQuery { text: Some(TextMatch::new("NEEDLE", false)), ..TapeQuery::default() };
+    assert_eq!(texts(needles()).await, ["old needle", "new needle", "old needle"]);
+    assert_eq!(texts(needles().newest_first().limit(2)).await, ["old needle", "new needle"]);
+    let distinct = || TapeQuery { distinct: true, ..needles() };
+    assert_eq!(texts(distinct()).await, ["old needle", "new needle"]);
+    assert_eq!(texts(distinct().newest_first()).await, ["old needle", "new needle"]);
+    assert_eq!(texts(distinct().limit(1)).await, ["old needle"]);
+    assert_eq!(texts(needles().limit(0)).await, [""; 0]);
+    let dated = |from: &str, to: &str| TapeQuery {
+        from: Some(parse_bound(from, false).unwrap()),
+        to: Some(parse_bound(to, true).unwrap()),
+        ..needles()
+    };
+    assert_eq!(texts(dated("2026-01-02", "2026-01-02")).await.len(), 3);
+    assert_eq!(texts(dated("2026-01-03", "2026-01-04")).await.len(), 0);
+    assert_eq!(texts(needles().kind(EntryKind::ToolResult)).await.len(), 0);
+    assert_eq!(texts(needles().kind(EntryKind::Message)).await.len(), 3);
+    fork.tape().handoff("here", json!({})).await.unwrap();
+    fork.tape().append([say("after needle")]).await.unwrap();
+    assert_eq!(texts(needles().after_last_anchor()).await, ["after needle"]);
+    assert_eq!(texts(needles().between_anchors(SESSION_START, "here")).await.len(), 3);
+}
+
+#[tokio::test]
+async fn an_anchor_that_is_in_neither_half_is_an_error() {
+    let tape = Tape::new(TapeName::free("t"), Arc::new(MemoryStore::default()), Arc::new(FixedClock::default()));
+    let fork = tape.fork();
+    fork.tape().append_event("a", Value::Null).await.unwrap();
+    let error = async |query: TapeQuery| fork.tape().read(&query).await.unwrap_err().to_string();
+    assert_eq!(error(TapeQuery::default().after_last_anchor()).await, "No anchors found in tape.");
+    assert_eq!(error(TapeQuery::default().after_anchor("x")).await, "Anchor 'x' was not found.");
+    assert_eq!(error(TapeQuery::default().between_anchors("x", "y")).await, "Anchor 'x' was not found.");
 }

@@ -1,0 +1,282 @@
+//! One tool call: checked, decided on, run, rendered, masked, bounded.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
+
+use bub_kernel::{
+    error::{ErrorKind, ToolError},
+    event::{ToolCallFinished, ToolCallStarted},
+    hooks::{ToolCall, ToolStep},
+    message::{ToolCallRequest, content_blocks},
+    secret::SecretMask,
+    text,
+    tool::{Caller, DynTool, ToolContext, ToolReply},
+    turn::TurnError,
+};
+use futures::{FutureExt as _, StreamExt as _, stream};
+use serde_json::{Map, Value, json};
+
+use crate::{arguments, hook_stack::HookStack, suggest::guidance};
+
+/// The most characters of one result that enter the model's context, whatever produced it.
+pub(crate) const MAX_RESULT_CHARS: usize = 400_000;
+/// The most characters of malformed arguments that an error repeats.
+const MAX_SHOWN_ARGUMENTS: usize = 2_000;
+/// The most characters of an argument in a log line.
+const MAX_LOGGED_ARGUMENT: usize = 100;
+
+/// The tools of one step, as the model named them.
+#[derive(Clone, Default)]
+pub(crate) struct Offered {
+    /// Tools that the model may call, by alias.
+    pub(crate) tools: Vec<(String, Arc<dyn DynTool>)>,
+    /// Aliases of tools that it may load first.
+    pub(crate) deferred: Vec<String>,
+}
+
+impl Offered {
+    fn get(&self, alias: &str) -> Option<&Arc<dyn DynTool>> {
+        self.tools.iter().find(|(name, _)| name == alias).map(|(_, tool)| tool)
+    }
+}
+
+/// Runs tool calls.
+#[derive(Clone, Default)]
+pub(crate) struct Executor {
+    pub(crate) hooks: HookStack,
+    pub(crate) mask: SecretMask,
+    /// Calls of one answer that run at once; `None` is all of them.
+    pub(crate) max_concurrency: Option<usize>,
+}
+
+/// How a call ended: `Err` only for what ends the turn.
+pub(crate) type Outcome = Result<Result<ToolReply, ToolError>, TurnError>;
+
+impl Executor {
+    /// Runs the calls of one answer at once, within the limit; results are in the calls' order. Calls
+    /// that are cancelled get a result too.
+    pub(crate) async fn run_all(
+        &self,
+        calls: &[ToolCallRequest],
+        offered: &Offered,
+        cut_off: Option<&str>,
+        ctx: &ToolContext,
+    ) -> Result<Vec<Value>, TurnError> {
+        let limit = self.max_concurrency.unwrap_or(usize::MAX).clamp(1, calls.len().max(1));
+        let work: Vec<_> = calls.iter().map(|call| self.run_model_call(call, offered, cut_off, ctx).boxed()).collect();
+        // All settle before a failure is looked at: one call must not take its siblings along.
+        let settled: Vec<_> = stream::iter(work).buffered(limit).collect().await;
+        settled.into_iter().collect()
+    }
+
+    async fn run_model_call(
+        &self,
+        request: &ToolCallRequest,
+        offered: &Offered,
+        cut_off: Option<&str>,
+        ctx: &ToolContext,
+    ) -> Result<Value, TurnError> {
+        let mut ctx = ctx.clone();
+        ctx.call.clone_from(&request.id);
+        let Some(args) = object_of(&request.arguments) else {
+            let mut err = malformed(&request.arguments, cut_off);
+            self.mask_error(&mut err);
+            return Ok(err.to_value());
+        };
+        let Some(tool) = offered.get(&request.name) else {
+            let names: Vec<_> = offered.tools.iter().map(|(alias, _)| alias.clone()).collect();
+            return Ok(Value::String(guidance(&request.name, &names, &offered.deferred)));
+        };
+        Ok(match self.run(tool, &request.name, args, &ctx).await? {
+            Ok(reply) => for_model(reply),
+            Err(err) => bounded_error(&err),
+        })
+    }
+
+    /// Runs one call. `name` is the one that the caller used, for error texts.
+    pub(crate) async fn run(
+        &self,
+        tool: &Arc<dyn DynTool>,
+        name: &str,
+        args: Map<String, Value>,
+        ctx: &ToolContext,
+    ) -> Outcome {
+        let spec = tool.spec();
+        let mut call = ToolCall {
+            id: ctx.call.clone(),
+            tool: spec.name.to_string(),
+            args: Value::Object(args),
+            caller: ctx.caller,
+        };
+        let started = Instant::now();
+        let mut decision = self.hooks.before_tool(&ctx.state, &mut call).await;
+        if matches!(decision, ToolStep::Proceed) {
+            let mut event = ToolCallStarted { state: ctx.state.clone(), call, decision };
+            ctx.events.emit(&mut event).await.map_err(|err| TurnError::Handler(err.to_string()))?;
+            (call, decision) = (event.call, event.decision);
+        }
+        let mut result = match decision {
+            ToolStep::Replace(reply) => Ok(reply),
+            ToolStep::Deny(message) => {
+                let message = message.unwrap_or_else(|| format!("Tool '{name}' call denied by policy hook."));
+                Err(ToolError::new(ErrorKind::Tool, message))
+            }
+            ToolStep::Proceed => {
+                let args = call.args.as_object().cloned().unwrap_or_default();
+                match arguments::validate(spec, &args) {
+                    Ok(args) => {
+                        log_start(name, &args);
+                        match self.guarded(&**tool, args, ctx, started).await {
+                            Some(result) => result,
+                            // Cancelled calls are recorded, but nobody is asked about them.
+                            None => return Ok(Ok(ToolReply::text(aborted(started)))),
+                        }
+                    }
+                    Err(err) => Err(err),
+                }
+            }
+        };
+        result = result.map_err(|err| err.in_tool(name));
+        self.mask_result(&mut result);
+        if ctx.caller == Caller::Model
+            && let Ok(reply) = &mut result
+            && content_blocks(&reply.value).is_none()
+        {
+            // From here on everybody sees what the model will read.
+            *reply = ToolReply::text(reply.rendering());
+        }
+        self.hooks.after_tool(&ctx.state, &call, &mut result).await;
+        let elapsed = started.elapsed();
+        match &result {
+            Ok(_) => tracing::info!("tool.call.success name={name} elapsed_time={:.2}ms", elapsed.as_secs_f64() * 1e3),
+            Err(err) => tracing::error!(
+                "tool.call.error name={name} elapsed_time={:.2}ms error={}",
+                elapsed.as_secs_f64() * 1e3,
+                text::elide(err.cause(), MAX_LOGGED_ARGUMENT)
+            ),
+        }
+        let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let mut event = ToolCallFinished { state: ctx.state.clone(), call, result, duration_ms };
+        ctx.events.emit(&mut event).await.map_err(|err| TurnError::Handler(err.to_string()))?;
+        Ok(event.result)
+    }
+
+    /// Runs the tool itself: dropped when the turn is cancelled (`None`), isolated when it panics.
+    async fn guarded(
+        &self,
+        tool: &dyn DynTool,
+        args: Value,
+        ctx: &ToolContext,
+        started: Instant,
+    ) -> Option<Result<ToolReply, ToolError>> {
+        let work = AssertUnwindSafe(tool.call(ctx, args)).catch_unwind();
+        tokio::select! {
+            biased;
+            () = ctx.cancel.cancelled() => {
+                tracing::info!("tool.call.cancelled name={} {}", tool.spec().name, aborted(started));
+                None
+            }
+            done = work => Some(done.unwrap_or_else(|panic| {
+                let what = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+                let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+                Err(ToolError::raised("Panic", format!("the tool panicked: {what}")))
+            })),
+        }
+    }
+
+    fn mask_result(&self, result: &mut Result<ToolReply, ToolError>) {
+        match result {
+            Ok(reply) => {
+                text::map_strings(&mut reply.value, &mut |it| {
+                    self.mask.mask(it);
+                });
+                if let Some(text) = &mut reply.text {
+                    self.mask.mask(text);
+                }
+            }
+            Err(err) => self.mask_error(err),
+        }
+    }
+
+    fn mask_error(&self, err: &mut ToolError) {
+        err.map_texts(|it| {
+            self.mask.mask(it);
+        });
+    }
+}
+
+/// A result as it stands on the tape and goes to the model, within the limit.
+fn for_model(reply: ToolReply) -> Value {
+    match content_blocks(&reply.value) {
+        None => Value::String(bounded(reply.rendering())),
+        Some(_) => {
+            let mut value = reply.value;
+            for block in value.get_mut("content").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(Value::String(text)) = block.get_mut("text") {
+                    *text = bounded(std::mem::take(text));
+                }
+            }
+            value
+        }
+    }
+}
+
+fn bounded_error(err: &ToolError) -> Value {
+    let mut value = err.to_value();
+    text::map_strings(&mut value, &mut |it| *it = bounded(std::mem::take(it)));
+    value
+}
+
+fn bounded(text: String) -> String {
+    if text.len() <= MAX_RESULT_CHARS {
+        return text;
+    }
+    text::elide(&text, MAX_RESULT_CHARS).into_owned()
+}
+
+/// What a cancelled call leaves.
+fn aborted(started: Instant) -> String {
+    format!("aborted after {:.1}s", started.elapsed().as_secs_f64())
+}
+
+/// The arguments of a call, if they are a JSON object. Nothing at all counts as an empty one.
+pub(crate) fn object_of(arguments: &str) -> Option<Map<String, Value>> {
+    if arguments.trim().is_empty() {
+        return Some(Map::new());
+    }
+    match serde_json::from_str(arguments) {
+        Ok(Value::Object(args)) => Some(args),
+        _ => None,
+    }
+}
+
+/// The error for arguments that are no JSON object.
+fn malformed(arguments: &str, cut_off: Option<&str>) -> ToolError {
+    let message = match cut_off {
+        None => "Expected a function tool call with JSON object arguments.".to_owned(),
+        Some(why) => format!(
+            "The tool was not run: the answer was cut off ({why}) before the arguments were complete. \
+             Make the call again with shorter arguments, or split the work into several calls."
+        ),
+    };
+    ToolError::invalid(message)
+        .with_detail("arguments", text::elide(arguments, MAX_SHOWN_ARGUMENTS).into_owned())
+        .with_detail("expected", json!("object"))
+}
+
+fn log_start(name: &str, args: &Value) {
+    if tracing::enabled!(tracing::Level::INFO) {
+        let shown: Vec<_> = args
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| {
+                let value = value.to_string();
+                match value.char_indices().nth(MAX_LOGGED_ARGUMENT) {
+                    Some((cut, _)) => format!("{key}={}...", value.get(..cut).unwrap_or_default()),
+                    None => format!("{key}={value}"),
+                }
+            })
+            .collect();
+        tracing::info!("tool.call.start name={name} {{ {} }}", shown.join(", "));
+    }
+}

@@ -1,0 +1,179 @@
+//! How several hooks act as one: asked, gathered, chained, observed.
+//!
+//! A hook that panics is logged and skipped, so that a broken plugin ends nothing but its own say.
+
+use std::{error::Error, future::Future, panic::AssertUnwindSafe, sync::Arc};
+
+use bub_kernel::{
+    environment::Environment,
+    error::ToolError,
+    hooks::{Hooks, ModelOutcome, ModelStep, ToolCall, ToolStep, ToolView},
+    model::ModelRequest,
+    tool::ToolReply,
+    turn::{Inbound, Outbound, Prompt, SessionId, TurnState},
+};
+use futures::FutureExt as _;
+
+/// All hooks, lowest rank first.
+#[derive(Clone, Default)]
+pub(crate) struct HookStack {
+    hooks: Arc<[Arc<dyn Hooks>]>,
+}
+
+impl std::fmt::Debug for HookStack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.hooks.iter().map(|it| it.name())).finish()
+    }
+}
+
+/// Runs one hook; `None` when it panicked.
+async fn isolated<T>(hook: &dyn Hooks, method: &'static str, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    if done.is_err() {
+        tracing::error!(hook = hook.name(), method, "hook panicked and was skipped");
+    }
+    done.ok()
+}
+
+impl HookStack {
+    pub(crate) fn new(hooks: &[Arc<dyn Hooks>]) -> Self {
+        Self { hooks: hooks.into() }
+    }
+
+    fn highest_first(&self) -> impl Iterator<Item = &dyn Hooks> {
+        self.hooks.iter().rev().map(|it| &**it)
+    }
+
+    fn lowest_first(&self) -> impl Iterator<Item = &dyn Hooks> {
+        self.hooks.iter().map(|it| &**it)
+    }
+
+    pub(crate) async fn resolve_session(&self, inbound: &Inbound) -> Option<SessionId> {
+        for hook in self.highest_first() {
+            if let Some(Some(it)) = isolated(hook, "resolve_session", hook.resolve_session(inbound)).await {
+                return Some(it);
+            }
+        }
+        None
+    }
+
+    pub(crate) async fn environment(&self, session: &SessionId) -> Option<Arc<dyn Environment>> {
+        for hook in self.highest_first() {
+            if let Some(Some(it)) = isolated(hook, "environment", hook.environment(session)).await {
+                return Some(it);
+            }
+        }
+        None
+    }
+
+    pub(crate) async fn build_prompt(&self, state: &TurnState, inbound: &Inbound) -> Option<Prompt> {
+        for hook in self.highest_first() {
+            if let Some(Some(it)) = isolated(hook, "build_prompt", hook.build_prompt(state, inbound)).await {
+                return Some(it);
+            }
+        }
+        None
+    }
+
+    pub(crate) async fn continue_prompt(&self, state: &TurnState) -> Option<String> {
+        for hook in self.highest_first() {
+            if let Some(Some(it)) = isolated(hook, "continue_prompt", hook.continue_prompt(state)).await {
+                return Some(it);
+            }
+        }
+        None
+    }
+
+    pub(crate) async fn load_state(&self, inbound: &Inbound, state: &mut TurnState) {
+        for hook in self.lowest_first() {
+            isolated(hook, "load_state", hook.load_state(inbound, state)).await;
+        }
+    }
+
+    pub(crate) async fn save_state(&self, state: &TurnState, text: &str) {
+        for hook in self.lowest_first() {
+            isolated(hook, "save_state", hook.save_state(state, text)).await;
+        }
+    }
+
+    pub(crate) async fn system_prompt(&self, state: &TurnState) -> Vec<String> {
+        let mut blocks = Vec::new();
+        for hook in self.lowest_first() {
+            blocks.extend(isolated(hook, "system_prompt", hook.system_prompt(state)).await.flatten());
+        }
+        blocks
+    }
+
+    pub(crate) async fn render_outbound(&self, state: &TurnState, text: &str) -> Vec<Outbound> {
+        let mut all = Vec::new();
+        for hook in self.lowest_first() {
+            all.extend(
+                isolated(hook, "render_outbound", hook.render_outbound(state, text)).await.into_iter().flatten(),
+            );
+        }
+        all
+    }
+
+    pub(crate) async fn notices(&self, state: &TurnState) -> Vec<String> {
+        let mut all = Vec::new();
+        for hook in self.lowest_first() {
+            all.extend(isolated(hook, "notices", hook.notices(state)).await.into_iter().flatten());
+        }
+        all
+    }
+
+    pub(crate) async fn choose_tools(&self, state: &TurnState, view: &mut ToolView) {
+        for hook in self.highest_first() {
+            isolated(hook, "choose_tools", hook.choose_tools(state, view)).await;
+        }
+    }
+
+    pub(crate) async fn before_model(&self, state: &TurnState, request: &mut ModelRequest) -> ModelStep {
+        for hook in self.highest_first() {
+            match isolated(hook, "before_model", hook.before_model(state, request)).await {
+                Some(ModelStep::Proceed) | None => {}
+                Some(decided) => return decided,
+            }
+        }
+        ModelStep::Proceed
+    }
+
+    pub(crate) async fn after_model(&self, state: &TurnState, outcome: &ModelOutcome<'_>) {
+        for hook in self.lowest_first() {
+            isolated(hook, "after_model", hook.after_model(state, outcome)).await;
+        }
+    }
+
+    pub(crate) async fn before_tool(&self, state: &TurnState, call: &mut ToolCall) -> ToolStep {
+        for hook in self.highest_first() {
+            match isolated(hook, "before_tool", hook.before_tool(state, call)).await {
+                Some(ToolStep::Proceed) | None => {}
+                Some(decided) => return decided,
+            }
+        }
+        ToolStep::Proceed
+    }
+
+    pub(crate) async fn after_tool(
+        &self,
+        state: &TurnState,
+        call: &ToolCall,
+        result: &mut Result<ToolReply, ToolError>,
+    ) {
+        for hook in self.highest_first() {
+            isolated(hook, "after_tool", hook.after_tool(state, call, result)).await;
+        }
+    }
+
+    pub(crate) async fn on_error(&self, stage: &'static str, err: &(dyn Error + Send + Sync)) {
+        for hook in self.lowest_first() {
+            isolated(hook, "on_error", hook.on_error(stage, err)).await;
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        for hook in self.highest_first() {
+            isolated(hook, "close", hook.close()).await;
+        }
+    }
+}

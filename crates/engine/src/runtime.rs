@@ -1,0 +1,379 @@
+//! What lives as long as the program: tools, hooks, models, sessions; and turns on them.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    pin::Pin,
+    sync::{Arc, Weak},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bub_kernel::{
+    clock::Clock,
+    environment::Environment,
+    error::ToolError,
+    event::EventBus,
+    hooks::Hooks,
+    model::{ModelClient, ModelError, ModelOptions, ModelProvider, ModelSpec},
+    plugin::{ContextBuilder, Registry},
+    secret::SecretMask,
+    tape::{Tape, TapeName, TapeStore},
+    task::TaskScope,
+    tool::{DynTool, ToolContext, ToolReply, ToolSet, ToolSpec},
+    turn::{
+        Agent, EventSink, Host, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnRequest,
+        TurnResult, TurnState,
+    },
+};
+use futures::Stream;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::DefaultContext,
+    executor::Executor,
+    hook_stack::HookStack,
+    sessions::{SessionLocks, Sessions},
+    turn,
+};
+
+/// How turns run.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// What commands start with; `None` turns commands off.
+    pub command_prefix: Option<String>,
+    /// `provider:model` for turns that name none.
+    pub model: Option<String>,
+    /// How the model should answer.
+    pub options: ModelOptions,
+    /// The most steps of a turn; `None` is no limit.
+    pub max_steps: Option<usize>,
+    /// The most time for one model call, streaming included; `None` is no limit.
+    pub model_timeout: Option<Duration>,
+    /// Tool calls of one answer that run at once; `None` is all of them.
+    pub max_tool_concurrency: Option<usize>,
+    /// How often a turn may start its context anew because it did not fit the model's window.
+    pub max_auto_handoffs: usize,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            command_prefix: None,
+            model: None,
+            options: ModelOptions::default(),
+            max_steps: None,
+            model_timeout: None,
+            max_tool_concurrency: None,
+            max_auto_handoffs: 1,
+        }
+    }
+}
+
+/// What a runtime is made of.
+pub struct RuntimeParts {
+    /// What plugins brought.
+    pub registry: Registry,
+    /// How turns run.
+    pub settings: EngineSettings,
+    /// Where tapes are kept, unless a plugin brought a store.
+    pub store: Arc<dyn TapeStore>,
+    /// Where tools run, unless a hook provides another place for a session.
+    pub environment: Arc<dyn Environment>,
+    /// The resolved path that, with the session's id, names a session's tape.
+    pub workspace: String,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The embedder's handlers.
+    pub events: EventBus,
+    /// Texts that no result may show.
+    pub mask: SecretMask,
+    /// What keeps other processes out of a session.
+    pub locks: Option<Arc<dyn SessionLocks>>,
+}
+
+impl fmt::Debug for RuntimeParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeParts")
+            .field("registry", &self.registry)
+            .field("workspace", &self.workspace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a caller says about one turn; what it leaves out comes from the session and the settings.
+#[derive(Clone, Debug, Default)]
+pub struct TurnOptions {
+    /// `provider:model`.
+    pub model: Option<String>,
+    /// Reasoning effort.
+    pub reasoning_effort: Option<String>,
+    /// Names of the tools that the turn may use, in either form; an empty list allows none.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Skills that it may use; an empty list allows none.
+    pub allowed_skills: Option<Vec<String>>,
+}
+
+/// Sessions and the turns on them. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("tools", &self.inner.tools)
+            .field("hooks", &self.inner.hooks)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Inner {
+    me: Weak<Self>,
+    pub(crate) settings: EngineSettings,
+    pub(crate) tools: Arc<ToolSet>,
+    specs: HashMap<String, Arc<ToolSpec>>,
+    pub(crate) hooks: HookStack,
+    pub(crate) executor: Executor,
+    pub(crate) context: Arc<dyn ContextBuilder>,
+    pub(crate) agent: Option<Arc<dyn Agent>>,
+    models: Vec<Arc<dyn ModelProvider>>,
+    store: Arc<dyn TapeStore>,
+    sidecars: Vec<String>,
+    environment: Arc<dyn Environment>,
+    workspace: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: Arc<EventBus>,
+    pub(crate) locks: Option<Arc<dyn SessionLocks>>,
+    pub(crate) sessions: Arc<Sessions>,
+    tasks: TaskScope,
+    cancel: CancellationToken,
+}
+
+impl Runtime {
+    /// Starts a runtime: what was registered is frozen, and services run.
+    #[must_use]
+    pub fn new(parts: RuntimeParts) -> Self {
+        let RuntimeParts { registry, settings, store, environment, workspace, clock, events, mask, locks } = parts;
+        let hooks = HookStack::new(&registry.hooks);
+        let specs = registry.tools.iter().map(|it| (it.spec().name.to_string(), Arc::new(it.spec().clone()))).collect();
+        let executor = Executor { hooks: hooks.clone(), mask, max_concurrency: settings.max_tool_concurrency };
+        let tasks = TaskScope::default();
+        for service in registry.services {
+            let cancel = tasks.token().clone();
+            tasks.spawn_to_end(async move { service.run(cancel).await });
+        }
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            settings,
+            tools: Arc::new(registry.tools),
+            specs,
+            hooks,
+            executor,
+            context: registry.context.unwrap_or_else(|| Arc::new(DefaultContext)),
+            agent: registry.agent,
+            models: registry.models,
+            store: registry.store.unwrap_or(store),
+            sidecars: registry.sidecars,
+            environment,
+            workspace,
+            clock,
+            events: Arc::new(events),
+            locks,
+            sessions: Arc::default(),
+            tasks,
+            cancel: CancellationToken::new(),
+        });
+        Self { inner }
+    }
+
+    /// Starts a turn for a message. It runs whether or not the stream is read, until it ends or the
+    /// stream is dropped; either way what it did is on the tape.
+    #[must_use]
+    pub fn turn(&self, inbound: Inbound, options: TurnOptions) -> TurnStream {
+        let (sink, events) = EventSink::new();
+        let (tx, outcome) = oneshot::channel();
+        let cancel = self.inner.cancel.child_token();
+        let (inner, token) = (self.inner.clone(), cancel.clone());
+        self.inner.tasks.spawn_to_end(async move {
+            let done = turn::run_inbound(&inner, inbound, options, token, sink).await;
+            // Nobody waiting for the result is no failure: the tape has it.
+            drop(tx.send(done));
+        });
+        TurnStream { events, outcome, cancel }
+    }
+
+    /// Hands a message to a session's running turn, which takes it at its next step.
+    pub fn steer(&self, session: &SessionId, prompt: &Prompt) {
+        self.inner.sessions.push_pending(session, prompt.to_message());
+    }
+
+    /// The tools, in order.
+    #[must_use]
+    pub fn tools(&self) -> &Arc<ToolSet> {
+        &self.inner.tools
+    }
+
+    /// The tape of a session.
+    #[must_use]
+    pub fn tape(&self, session: &SessionId) -> Tape {
+        self.inner.tape(session)
+    }
+
+    /// What hooks want sent for an answer.
+    pub async fn render_outbound(&self, state: &TurnState, text: &str) -> Vec<Outbound> {
+        self.inner.hooks.render_outbound(state, text).await
+    }
+
+    /// Cancels all turns, waits for them to be recorded, stops what outlived its call, and releases
+    /// environments. Each wait has a limit.
+    pub async fn close(&self) {
+        self.inner.cancel.cancel();
+        let sessions = self.inner.sessions.drain();
+        self.inner.tasks.close().await;
+        self.inner.hooks.close().await;
+        for (environment, tasks) in sessions {
+            tasks.close().await;
+            if let Some(environment) = environment {
+                environment.close().await;
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn tape(&self, session: &SessionId) -> Tape {
+        let name = TapeName::session(&self.workspace, &session.0);
+        Tape::new(name, self.store.clone(), self.clock.clone()).with_sidecars(&self.sidecars)
+    }
+
+    pub(crate) async fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
+        if let Some(known) = self.sessions.environment(session) {
+            return known;
+        }
+        let provided = self.hooks.environment(session).await.unwrap_or_else(|| self.environment.clone());
+        self.sessions.provide(session, provided)
+    }
+
+    /// The client for a model.
+    pub(crate) fn client(&self, spec: &ModelSpec) -> Result<Arc<dyn ModelClient>, ModelError> {
+        match self.models.iter().find(|it| it.name().to_lowercase() == spec.provider) {
+            Some(provider) => provider.client(&spec.model),
+            None => {
+                let known: Vec<_> = self.models.iter().map(|it| it.name()).collect();
+                Err(ModelError::Config(format!(
+                    "unknown model provider '{}': known are {}; other OpenAI-compatible servers are set under 'providers'",
+                    spec.provider,
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                )))
+            }
+        }
+    }
+
+    /// A tool's definition, shared when the tool was registered.
+    pub(crate) fn spec(&self, tool: &Arc<dyn DynTool>) -> Arc<ToolSpec> {
+        let spec = tool.spec();
+        match self.specs.get(spec.name.as_ref()) {
+            Some(known) if **known == *spec => known.clone(),
+            _ => Arc::new(spec.clone()),
+        }
+    }
+}
+
+#[async_trait]
+impl Host for Inner {
+    async fn call_tool(&self, ctx: &ToolContext, name: &str, args: Value) -> Result<ToolReply, ToolError> {
+        let tool = self.tools.find(name).ok_or_else(|| ToolError::not_found(format!("Unknown tool name: {name}.")))?;
+        let Value::Object(args) = args else {
+            return Err(ToolError::invalid("Expected a function tool call with JSON object arguments."));
+        };
+        match self.executor.run(tool, name, args, ctx).await {
+            Ok(result) => result,
+            Err(err) => Err(ToolError::raised("RuntimeError", err.to_string()).in_tool(name)),
+        }
+    }
+
+    async fn run_turn(&self, ctx: &ToolContext, request: TurnRequest) -> Result<TurnResult, TurnError> {
+        match self.me.upgrade() {
+            Some(inner) => turn::run_nested(&inner, ctx, request).await,
+            None => Err(TurnError::Cancelled),
+        }
+    }
+
+    async fn quit(&self, session: &SessionId, caller: Option<&RunId>) {
+        self.sessions.quit(session, caller);
+    }
+
+    fn command_prefix(&self) -> Option<&str> {
+        self.settings.command_prefix.as_deref()
+    }
+}
+
+/// A turn, as its caller sees it: its events, and in the end its result. Dropping it cancels the turn.
+#[derive(Debug)]
+pub struct TurnStream {
+    events: mpsc::Receiver<TurnEvent>,
+    outcome: oneshot::Receiver<Result<TurnResult, TurnError>>,
+    cancel: CancellationToken,
+}
+
+impl TurnStream {
+    /// The next event; `None` when the turn has ended.
+    pub async fn next(&mut self) -> Option<TurnEvent> {
+        self.events.recv().await
+    }
+
+    /// Cancels the turn: its calls are stopped and recorded, then it ends with
+    /// [`TurnError::Cancelled`].
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Waits for the end; events that were not read are passed over.
+    ///
+    /// # Errors
+    /// What ended the turn early.
+    pub async fn result(mut self) -> Result<TurnResult, TurnError> {
+        while self.events.recv().await.is_some() {}
+        match (&mut self.outcome).await {
+            Ok(done) => done,
+            Err(_) => Err(TurnError::Invalid("the turn ended without a result (a panic; see the log)".to_owned())),
+        }
+    }
+}
+
+impl Stream for TurnStream {
+    type Item = TurnEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<TurnEvent>> {
+        self.events.poll_recv(cx)
+    }
+}
+
+impl Drop for TurnStream {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// The hooks of a registry, for listings.
+impl Runtime {
+    /// Who implements what: for each hook the names of its implementations, lowest rank first.
+    #[must_use]
+    pub fn hook_report(hooks: &[Arc<dyn Hooks>]) -> Vec<(&'static str, Vec<String>)> {
+        let mut report: Vec<(&'static str, Vec<String>)> = Vec::new();
+        for hook in hooks {
+            for method in hook.implements() {
+                match report.iter_mut().find(|(name, _)| name == method) {
+                    Some((_, names)) => names.push(hook.name().to_owned()),
+                    None => report.push((method, vec![hook.name().to_owned()])),
+                }
+            }
+        }
+        report
+    }
+}

@@ -1,0 +1,175 @@
+//! What the runtime keeps for each session while it lives: its environment, its tasks, its waiting
+//! messages, its running turns, and the lock against other processes.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use bub_kernel::{
+    environment::Environment,
+    message::Message,
+    tape::TapeName,
+    task::TaskScope,
+    turn::{RunId, SessionId},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Holds a session against other processes until it is dropped.
+pub type SessionGuard = Box<dyn Any + Send + Sync>;
+
+/// Keeps two processes from running turns of one session at once.
+#[async_trait]
+pub trait SessionLocks: Send + Sync {
+    /// Waits for the session, within limits; `on_wait` is called once when there is a wait, with a
+    /// sentence for the person.
+    ///
+    /// # Errors
+    /// A sentence for the person, when the wait was too long.
+    async fn acquire(&self, tape: &TapeName, on_wait: &(dyn Fn(String) + Send + Sync)) -> Result<SessionGuard, String>;
+}
+
+/// A running turn.
+#[derive(Clone, Debug)]
+struct Running {
+    run: RunId,
+    cancel: CancellationToken,
+}
+
+/// One session's things.
+#[derive(Default)]
+struct Session {
+    environment: Option<Arc<dyn Environment>>,
+    tasks: TaskScope,
+    pending: Vec<Message>,
+    running: Vec<Running>,
+    /// The lock, and how many turns of this process share it: nested turns of one session must not
+    /// wait for themselves.
+    lock: Option<(Arc<SessionGuard>, usize)>,
+    /// One acquisition at a time, so that a second turn sees the first one's lock.
+    acquiring: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// All sessions of a runtime.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    map: Mutex<HashMap<SessionId, Session>>,
+}
+
+impl Sessions {
+    fn with<T>(&self, id: &SessionId, work: impl FnOnce(&mut Session) -> T) -> T {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        work(map.entry(id.clone()).or_default())
+    }
+
+    /// The session's environment, if it has been provided.
+    pub(crate) fn environment(&self, id: &SessionId) -> Option<Arc<dyn Environment>> {
+        self.with(id, |it| it.environment.clone())
+    }
+
+    /// Keeps the session's environment; the one that was first stays.
+    pub(crate) fn provide(&self, id: &SessionId, environment: Arc<dyn Environment>) -> Arc<dyn Environment> {
+        self.with(id, |it| it.environment.get_or_insert(environment).clone())
+    }
+
+    pub(crate) fn tasks(&self, id: &SessionId) -> TaskScope {
+        self.with(id, |it| it.tasks.clone())
+    }
+
+    /// Notes a turn as running until the guard is dropped.
+    pub(crate) fn start(self: &Arc<Self>, id: &SessionId, run: RunId, cancel: CancellationToken) -> RunningGuard {
+        self.with(id, |it| it.running.push(Running { run: run.clone(), cancel }));
+        RunningGuard { sessions: self.clone(), id: id.clone(), run }
+    }
+
+    /// Cancels the session's turns but that of `caller`, and forgets its waiting messages.
+    pub(crate) fn quit(&self, id: &SessionId, caller: Option<&RunId>) {
+        self.with(id, |it| {
+            it.pending.clear();
+            for running in it.running.iter().filter(|it| Some(&it.run) != caller) {
+                running.cancel.cancel();
+            }
+        });
+    }
+
+    pub(crate) fn push_pending(&self, id: &SessionId, message: Message) {
+        self.with(id, |it| it.pending.push(message));
+    }
+
+    pub(crate) fn take_pending(&self, id: &SessionId) -> Vec<Message> {
+        self.with(id, |it| std::mem::take(&mut it.pending))
+    }
+
+    pub(crate) fn has_pending(&self, id: &SessionId) -> bool {
+        self.with(id, |it| !it.pending.is_empty())
+    }
+
+    /// Takes the session's lock, or shares the one that this process holds.
+    pub(crate) async fn lock(
+        self: &Arc<Self>,
+        id: &SessionId,
+        tape: &TapeName,
+        locks: &dyn SessionLocks,
+        on_wait: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<SharedLock, String> {
+        let acquiring = self.with(id, |it| it.acquiring.clone());
+        let _one_at_a_time = acquiring.lock().await;
+        let shared = self.with(id, |it| {
+            it.lock.as_mut().map(|(guard, users)| {
+                *users += 1;
+                guard.clone()
+            })
+        });
+        let guard = match shared {
+            Some(guard) => guard,
+            None => {
+                let guard = Arc::new(locks.acquire(tape, on_wait).await?);
+                self.with(id, |it| it.lock = Some((guard.clone(), 1)));
+                guard
+            }
+        };
+        Ok(SharedLock { sessions: self.clone(), id: id.clone(), _guard: guard })
+    }
+
+    /// All environments and task scopes, for closing.
+    pub(crate) fn drain(&self) -> Vec<(Option<Arc<dyn Environment>>, TaskScope)> {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        map.values_mut().for_each(|it| it.running.iter().for_each(|it| it.cancel.cancel()));
+        map.values_mut().map(|it| (it.environment.take(), it.tasks.clone())).collect()
+    }
+}
+
+/// A turn that is noted as running.
+pub(crate) struct RunningGuard {
+    sessions: Arc<Sessions>,
+    id: SessionId,
+    run: RunId,
+}
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.sessions.with(&self.id, |it| it.running.retain(|it| it.run != self.run));
+    }
+}
+
+/// One turn's share of a session's lock.
+pub(crate) struct SharedLock {
+    sessions: Arc<Sessions>,
+    id: SessionId,
+    _guard: Arc<SessionGuard>,
+}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        self.sessions.with(&self.id, |it| {
+            if let Some((_, users)) = &mut it.lock {
+                *users -= 1;
+                if *users == 0 {
+                    it.lock = None;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,350 @@
+//! From a message to its answer: session, state, fork, command or loop, commit.
+
+use std::{sync::Arc, time::Instant};
+
+use bub_kernel::{
+    clock::iso,
+    error::ToolError,
+    event::CommandFinished,
+    tape::{Tape, TapeQuery},
+    tool::{Caller, ToolContext},
+    turn::{
+        EventSink, Inbound, Prompt, RunId, SessionId, Turn, TurnError, TurnEvent, TurnRequest, TurnResult, TurnState,
+    },
+};
+use futures::FutureExt as _;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent_loop,
+    command::{self, Command},
+    prompt::with_header,
+    runtime::{Inner, TurnOptions},
+    step::{emit, millis, put, run_id},
+};
+
+/// The most turns that may be nested in each other.
+const MAX_DEPTH: usize = 8;
+/// The run of a command.
+const COMMAND_RUN: &str = "run_command";
+
+/// Runs the turn for a message, and tells hooks when it fails.
+pub(crate) async fn run_inbound(
+    inner: &Arc<Inner>,
+    inbound: Inbound,
+    options: TurnOptions,
+    cancel: CancellationToken,
+    sink: EventSink,
+) -> Result<TurnResult, TurnError> {
+    let done = for_inbound(inner, inbound, options, cancel, &sink).await;
+    if let Err(err) = &done {
+        let kind = match err {
+            TurnError::Model(err) => err.kind().as_str(),
+            TurnError::Command { error, .. } => error.kind.as_str(),
+            TurnError::CommandLine(_) | TurnError::Invalid(_) => "invalid_input",
+            _ => "unknown",
+        };
+        sink.send(TurnEvent::Error { kind, message: err.to_string() }).await;
+        inner.hooks.on_error("turn", err).await;
+    }
+    done
+}
+
+async fn for_inbound(
+    inner: &Arc<Inner>,
+    inbound: Inbound,
+    options: TurnOptions,
+    cancel: CancellationToken,
+    sink: &EventSink,
+) -> Result<TurnResult, TurnError> {
+    let session = match inner.hooks.resolve_session(&inbound).await {
+        Some(session) => session,
+        None => inbound.session.clone().unwrap_or_else(|| SessionId(format!("{}:{}", inbound.channel, inbound.chat))),
+    };
+    let mut state = TurnState::default();
+    state.session = Some(session.clone());
+    state.channel.clone_from(&inbound.channel);
+    state.chat.clone_from(&inbound.chat);
+    state.local = inbound.local;
+    let line = inner
+        .settings
+        .command_prefix
+        .as_deref()
+        .and_then(|prefix| command::line_of(inbound.prompt.as_text()?, prefix))
+        .map(str::to_owned);
+    let plan = Plan { inner, session, state, options, cancel, sink };
+    match line {
+        Some(line) => plan.command(&inbound, &line).await,
+        None => plan.message(&inbound).await,
+    }
+}
+
+/// Runs a turn inside the one of `ctx`.
+pub(crate) async fn run_nested(
+    inner: &Arc<Inner>,
+    ctx: &ToolContext,
+    request: TurnRequest,
+) -> Result<TurnResult, TurnError> {
+    let mut state = TurnState::clone(&ctx.state);
+    state.session = Some(request.session.clone());
+    state.depth += 1;
+    if state.depth > MAX_DEPTH {
+        return Err(TurnError::Invalid(format!("turns are nested more than {MAX_DEPTH} deep")));
+    }
+    let options = TurnOptions {
+        model: request.model,
+        reasoning_effort: request.reasoning_effort,
+        allowed_tools: request.allowed_tools,
+        allowed_skills: request.allowed_skills,
+    };
+    let sink = EventSink::discard();
+    let plan = Plan { inner, session: request.session, state, options, cancel: ctx.cancel.child_token(), sink: &sink };
+    plan.prompt(request.prompt, Some(ctx.env.clone())).await
+}
+
+/// One turn, decided on but not begun.
+struct Plan<'a> {
+    inner: &'a Arc<Inner>,
+    session: SessionId,
+    state: TurnState,
+    options: TurnOptions,
+    cancel: CancellationToken,
+    sink: &'a EventSink,
+}
+
+impl Plan<'_> {
+    /// A message for the model.
+    async fn message(mut self, inbound: &Inbound) -> Result<TurnResult, TurnError> {
+        if inbound.prompt.is_empty() {
+            return self.empty().await;
+        }
+        let inner = self.inner;
+        inner.hooks.load_state(inbound, &mut self.state).await;
+        let prompt = match inner.hooks.build_prompt(&self.state, inbound).await {
+            Some(prompt) => prompt,
+            None => with_header(inbound, &*inner.clock),
+        };
+        self.prompt(prompt, None).await
+    }
+
+    /// Nothing to answer: nothing is opened or recorded.
+    async fn empty(self) -> Result<TurnResult, TurnError> {
+        let text = "error: empty prompt".to_owned();
+        self.sink.send(TurnEvent::Text(text.clone())).await;
+        self.sink.send(TurnEvent::Final { text: text.clone(), ok: false }).await;
+        Err(TurnError::Invalid("empty prompt".to_owned()))
+    }
+
+    /// A prompt for the model, on a fork of the session's tape.
+    async fn prompt(
+        mut self,
+        prompt: Prompt,
+        environment: Option<Arc<dyn bub_kernel::environment::Environment>>,
+    ) -> Result<TurnResult, TurnError> {
+        let (inner, sink) = (self.inner, self.sink);
+        let tape = inner.tape(&self.session);
+        let _lock = self.lock(&tape).await?;
+        let fork = tape.fork();
+        fork.tape().bootstrap().await?;
+        self.settings(fork.tape()).await?;
+        let environment = match environment {
+            Some(it) => inner.sessions.provide(&self.session, it),
+            None => inner.environment(&self.session).await,
+        };
+        let is_temporary = self.session.is_temporary();
+        let ctx = self.context(fork.tape().clone(), environment, Caller::Model);
+        let _running = inner.sessions.start(&ctx.session, ctx.run.clone(), ctx.cancel.clone());
+        let state = ctx.state.clone();
+        let turn = Turn { prompt: Some(prompt), ctx, sink: sink.clone() };
+        let done = match &inner.agent {
+            Some(agent) => agent.run(turn).await,
+            None => Box::pin(agent_loop::run(inner, turn)).await,
+        };
+        if !is_temporary {
+            self::commit(fork, done.is_ok(), sink).await?;
+        }
+        let text = done.as_ref().map_or("", |it| it.answer.as_str());
+        inner.hooks.save_state(&state, text).await;
+        done
+    }
+
+    /// A line that calls a tool.
+    async fn command(self, inbound: &Inbound, line: &str) -> Result<TurnResult, TurnError> {
+        let (inner, sink) = (self.inner, self.sink);
+        let command = command::parse(line, &inner.tools).map_err(TurnError::CommandLine)?;
+        let mut plan = self;
+        inner.hooks.load_state(inbound, &mut plan.state).await;
+        let tape = inner.tape(&plan.session);
+        let fork = tape.fork();
+        fork.tape().bootstrap().await?;
+        let environment = inner.environment(&plan.session).await;
+        let is_temporary = plan.session.is_temporary();
+        let mut ctx = plan.context(fork.tape().clone(), environment, Caller::Command);
+        ctx.run = RunId(COMMAND_RUN.to_owned());
+        let done = run_command(inner, &ctx, line, &command, sink).await;
+        if !is_temporary {
+            self::commit(fork, done.is_ok(), sink).await?;
+        }
+        done
+    }
+
+    /// Takes the session's lock, telling the person when there is a wait.
+    async fn lock(&self, tape: &Tape) -> Result<Option<crate::sessions::SharedLock>, TurnError> {
+        let Some(locks) = self.inner.locks.as_ref().filter(|_| !self.session.is_temporary()) else { return Ok(None) };
+        let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
+        let on_wait = move |notice: String| drop(tx.send(notice));
+        let taking = std::pin::pin!(self.inner.sessions.lock(&self.session, tape.name(), &**locks, &on_wait));
+        let mut taking = taking.fuse();
+        let taken = loop {
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(TurnError::Cancelled),
+                taken = &mut taking => break taken,
+                Some(notice) = rx.recv() => self.sink.send(TurnEvent::Notice(notice)).await,
+            }
+        };
+        while let Ok(notice) = rx.try_recv() {
+            self.sink.send(TurnEvent::Notice(notice)).await;
+        }
+        taken.map(Some).map_err(TurnError::Invalid)
+    }
+
+    /// Fills in what the session's tape, the caller and the settings say, the caller first.
+    async fn settings(&mut self, tape: &Tape) -> Result<(), TurnError> {
+        let keys = ["model", "reasoning_effort", "code_mode"];
+        let query = keys.iter().fold(TapeQuery::default(), |it, key| it.event(format!("{key}_switch"))).newest_first();
+        let switches = tape.read(&query).await?;
+        let newest = |key: &str| {
+            let name = format!("{key}_switch");
+            let entry = switches.iter().find(|it| it.name() == Some(&name))?;
+            entry.data()?.get(key).filter(|it| !it.is_null() && *it != "").cloned()
+        };
+        let text = |key: &str| newest(key).and_then(|it| it.as_str().map(str::to_owned));
+        let (state, options) = (&mut self.state, &self.options);
+        // A nested turn comes with its parent's model and effort, which win over its own tape's.
+        let inherited = |ours: Option<String>, key: &str| ours.or_else(|| text(key));
+        state.model = options
+            .model
+            .clone()
+            .or_else(|| inherited(state.model.take(), "model"))
+            .or_else(|| self.inner.settings.model.clone());
+        state.reasoning_effort =
+            options.reasoning_effort.clone().or_else(|| inherited(state.reasoning_effort.take(), "reasoning_effort"));
+        state.code_mode = state.code_mode || newest("code_mode").is_some_and(|it| is_true(&it));
+        if let Some(names) = &options.allowed_tools {
+            state.allowed_tools = Some(self.inner.tools.resolve_names(names).map_err(TurnError::Invalid)?);
+        }
+        if let Some(names) = &options.allowed_skills {
+            state.allowed_skills = Some(names.iter().map(|it| it.to_lowercase()).collect());
+        }
+        Ok(())
+    }
+
+    fn context(self, tape: Tape, env: Arc<dyn bub_kernel::environment::Environment>, caller: Caller) -> ToolContext {
+        let inner = self.inner;
+        let mut ctx = ToolContext {
+            tape,
+            env,
+            caller,
+            call: String::new(),
+            cancel: self.cancel,
+            events: inner.events.clone(),
+            sink: self.sink.clone(),
+            tasks: inner.sessions.tasks(&self.session),
+            session: self.session,
+            run: RunId(String::new()),
+            tools: inner.tools.clone(),
+            state: Arc::new(self.state),
+            host: inner.clone(),
+        };
+        ctx.run = run_id(&ctx);
+        ctx
+    }
+}
+
+/// Whether a session setting is on: `true`, a number but zero, a text but none.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(it) => *it,
+        Value::Number(it) => it.as_f64() != Some(0.0),
+        Value::String(it) => !it.is_empty(),
+        Value::Null => false,
+        Value::Array(it) => !it.is_empty(),
+        Value::Object(it) => !it.is_empty(),
+    }
+}
+
+/// Merges a turn into the tape. When that fails after the turn itself failed, both are told.
+async fn commit(fork: bub_kernel::tape::TapeFork, turn_was_ok: bool, sink: &EventSink) -> Result<(), TurnError> {
+    match fork.commit().await {
+        Ok(()) => Ok(()),
+        Err(err) if turn_was_ok => Err(err.into()),
+        Err(err) => {
+            tracing::error!(error = %err, "the turn was not recorded");
+            let message = format!("the turn was not recorded: {err}");
+            sink.send(TurnEvent::Error { kind: "unknown", message }).await;
+            Ok(())
+        }
+    }
+}
+
+/// Calls the command's tool and records what came of it.
+async fn run_command(
+    inner: &Arc<Inner>,
+    ctx: &ToolContext,
+    line: &str,
+    command: &Command,
+    sink: &EventSink,
+) -> Result<TurnResult, TurnError> {
+    let started = Instant::now();
+    let result = match inner.tools.get(&command.tool) {
+        Some(tool) => inner.executor.run(tool, &command.tool, command.args.clone(), ctx).await?,
+        None => Err(ToolError::not_found(format!("Unknown tool name: {}.", command.tool))),
+    };
+    let elapsed_ms = millis(started.elapsed());
+    let is_cancelled = ctx.cancel.is_cancelled();
+    let (status, output, cause) = match &result {
+        Ok(reply) => (if is_cancelled { "error" } else { "ok" }, reply.rendering(), None),
+        Err(err) => ("error", err.to_string(), Some(err.cause().to_owned())),
+    };
+    // The tape keeps at most as much of an output as the model would be shown.
+    let kept = bub_kernel::text::elide(&output, crate::executor::MAX_RESULT_CHARS).into_owned();
+    let mut data = json!({
+        "raw": line, "name": command.name, "status": status, "elapsed_ms": elapsed_ms, "output": kept,
+    });
+    if let Some(cause) = cause.filter(|it| !output.ends_with(it.as_str())) {
+        put(&mut data, "cause", bub_kernel::text::elide(&cause, crate::executor::MAX_RESULT_CHARS));
+    }
+    put(&mut data, "date", iso(ctx.tape.clock().now()));
+    ctx.tape.append_event("command", data).await?;
+    let mut event = CommandFinished {
+        state: ctx.state.clone(),
+        tape: ctx.tape.clone(),
+        line: line.to_owned(),
+        name: command.name.clone(),
+        status,
+        elapsed_ms,
+        output: output.clone(),
+    };
+    emit(ctx, &mut event).await?;
+    match result {
+        Ok(_) if is_cancelled => Err(TurnError::Cancelled),
+        Ok(_) => {
+            sink.send(TurnEvent::Text(output.clone())).await;
+            sink.send(TurnEvent::Final { text: output.clone(), ok: true }).await;
+            Ok(TurnResult {
+                session: ctx.session.clone(),
+                answer: output.clone(),
+                text: output,
+                errors: Vec::new(),
+                steps: 0,
+                usage: None,
+            })
+        }
+        Err(mut error) => {
+            command::add_hint(&mut error, command, inner.settings.command_prefix.as_deref().unwrap_or_default());
+            Err(TurnError::Command { name: command.name.clone(), error })
+        }
+    }
+}
