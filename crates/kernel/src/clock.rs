@@ -68,6 +68,12 @@ pub fn iso(moment: Timestamp) -> String {
     )
 }
 
+/// Writes a moment, given in microseconds since 1970, as tapes do.
+#[must_use]
+pub fn iso_of_micros(micros: i64) -> String {
+    iso(Timestamp::from_microsecond(micros).unwrap_or_default())
+}
+
 /// Writes a moment as archive files are stamped: `YYYYMMDDTHHMMSSZ`.
 #[must_use]
 pub fn stamp(moment: Timestamp) -> String {

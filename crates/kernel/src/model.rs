@@ -201,7 +201,7 @@ impl ModelError {
         match self {
             Self::RateLimited { .. } | Self::Overloaded { .. } | Self::Transport { .. } | Self::Timeout(_) => true,
             Self::Failed { status, .. } => status.is_none_or(|it| it >= 500),
-            Self::Rejected { status, .. } => matches!(status, Some(408 | 409)),
+            Self::Rejected { status, .. } => matches!(status, Some(408 | 409 | 425)),
             Self::Auth(_)
             | Self::ContextLength(_)
             | Self::ContentFilter(_)

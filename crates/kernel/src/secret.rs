@@ -74,14 +74,14 @@ impl SecretMask {
     pub fn mask_value(&self, value: &mut Value) -> bool {
         match value {
             Value::String(text) => self.mask(text),
-            Value::Array(items) => items.iter_mut().fold(false, |changed, it| self.mask_value(it) || changed),
+            Value::Array(items) => items.iter_mut().fold(false, |changed, it| changed | self.mask_value(it)),
             Value::Object(fields) => self.mask_object(fields),
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
     }
 
     fn mask_object(&self, fields: &mut Map<String, Value>) -> bool {
-        let mut changed = fields.values_mut().fold(false, |changed, it| self.mask_value(it) || changed);
+        let mut changed = fields.values_mut().fold(false, |changed, it| changed | self.mask_value(it));
         if fields.keys().any(|key| self.needles.iter().any(|it| key.contains(it.as_str()))) {
             changed = true;
             *fields = std::mem::take(fields)

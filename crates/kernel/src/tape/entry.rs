@@ -142,9 +142,10 @@ impl Entry {
     }
 }
 
-/// A tape's line without the blanks and NUL bytes around it.
+/// A tape's line without the blanks and NUL bytes around it, and without a byte order mark.
 #[must_use]
 pub fn trim_line(line: &[u8]) -> &[u8] {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
     let is_filler = |it: &u8| matches!(it, 0 | b' ' | b'\t' | b'\r' | b'\n');
     let start = line.iter().position(|it| !is_filler(it)).unwrap_or(line.len());
     let end = line.iter().rposition(|it| !is_filler(it)).map_or(start, |it| it + 1);

@@ -249,9 +249,8 @@ fn partial_ratio(one: &str, other: &str) -> f64 {
     let best_in = |short: &[u8], long: &[u8]| {
         let heads = (1..short.len()).filter_map(|n| long.get(..n));
         let tails = (1..short.len()).filter_map(|n| long.get(long.len().checked_sub(n)?..));
-        let score = |stretch: &[u8]| {
-            200.0 * common_subsequence(short, stretch) as f64 / (short.len() + stretch.len()) as f64
-        };
+        let score =
+            |stretch: &[u8]| 200.0 * common_subsequence(short, stretch) as f64 / (short.len() + stretch.len()) as f64;
         long.windows(short.len()).chain(heads).chain(tails).map(score).fold(0.0, f64::max)
     };
     let best = best_in(short, long);

@@ -40,21 +40,32 @@ pub fn parameters<T: JsonSchema>() -> Value {
 /// The doc comment of a tool's arguments, which is the tool's description.
 #[must_use]
 pub fn description<T: JsonSchema>() -> String {
-    raw::<T>().get("description").and_then(Value::as_str).unwrap_or_default().to_owned()
+    unwrapped(raw::<T>().get("description").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// Joins the lines of each paragraph: where source code breaks them means nothing to the reader.
+/// Lines of lists stay lines.
+fn unwrapped(comment: &str) -> String {
+    let mut text = String::with_capacity(comment.len());
+    for line in comment.lines() {
+        let starts_anew = line.trim().is_empty() || line.trim_start().starts_with(['-', '*', '|', '`']);
+        if !text.is_empty() {
+            text.push(if starts_anew || text.ends_with('\n') { '\n' } else { ' ' });
+        }
+        text.push_str(if starts_anew { line.trim_end() } else { line.trim() });
+    }
+    text.trim().to_owned()
 }
 
 /// Gives a schema and each of its properties a title, and puts the keys of a property in the order
-/// of schemas that come from models (description, default, items, title, type).
+/// of schemas that come from models (default, description, items, title, type).
 #[must_use]
 pub fn titled(mut schema: Value, title: &str) -> Value {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         for (name, field) in properties {
             if let Some(object) = field.as_object_mut() {
-                let kind = object.remove("type");
                 object.insert("title".into(), title_case(name).into());
-                if let Some(kind) = kind {
-                    object.insert("type".into(), kind);
-                }
+                object.sort_keys();
             }
         }
     }
@@ -100,7 +111,8 @@ fn tidy(schema: Value) -> Value {
     if let Some(Value::Array(options)) = object.remove("anyOf") {
         object.insert("anyOf".into(), options.into_iter().map(tidy).collect());
     }
-    let description = object.remove("description");
+    let description =
+        object.remove("description").map(|it| it.as_str().map_or_else(|| it.clone(), |text| unwrapped(text).into()));
     let default = object.remove("default");
     if let Some(Value::Array(mut kinds)) = object.get("type").cloned()
         && let Some(at) = kinds.iter().position(|it| it == "null")
@@ -172,6 +184,18 @@ mod tests {
             })
         );
         assert_eq!(parameters::<None>(), json!({"type": "object", "properties": {}}));
+    }
+
+    #[test]
+    fn lines_of_a_paragraph_are_joined() {
+        for (comment, expected) in [
+            ("one\ntwo", "one two"),
+            ("one\n\ntwo\nthree", "one\n\ntwo three"),
+            ("one:\n- a\n- b\n\nend", "one:\n- a\n- b\n\nend"),
+            ("", ""),
+        ] {
+            assert_eq!(unwrapped(comment), expected);
+        }
     }
 
     #[test]

@@ -66,10 +66,11 @@ impl ToolSpec {
         self.name.replace('.', "_")
     }
 
-    /// The first line of the description.
+    /// The first sentence of the description, without its period.
     #[must_use]
     pub fn summary(&self) -> &str {
-        self.description.lines().next().unwrap_or_default()
+        let line = self.description.lines().next().unwrap_or_default();
+        line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.')
     }
 
     /// The definition as `tool.describe` shows it.

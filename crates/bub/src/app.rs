@@ -1,0 +1,340 @@
+//! Settings, tools, models and plugins, put together into a runtime.
+
+use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
+
+use bub_engine::{EngineSettings, Runtime, RuntimeParts};
+use bub_host::{JsonlStore, LocalEnvironment, LocalOptions, StoreOptions, Sync};
+use bub_kernel::{
+    clock::{self, Clock},
+    environment::EnvironmentError,
+    event::EventBus,
+    hooks::Hooks,
+    model::ModelOptions,
+    plugin::{Plugin, PluginError, Registry},
+};
+use bub_models::{ProviderConfig, ProviderKind};
+use bub_tools::{bash, fs, session, tape, web};
+use serde_json::{Map, Value};
+
+use crate::{
+    defaults::DefaultHooks,
+    locks::FileLocks,
+    settings::{HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
+};
+
+/// Why an application can't be put together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Settings are wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The home folder can't be used.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The workspace can't be used.
+    #[error("workspace {}: {source}", path.display())]
+    Workspace {
+        /// Which folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The environment for tools can't be made.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+}
+
+/// Puts an application together.
+pub struct Builder {
+    settings: Settings,
+    workspace: PathBuf,
+    plugins: Vec<Box<dyn Plugin>>,
+    events: EventBus,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workspace", &self.workspace)
+            .field("plugins", &self.plugins.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Starts from settings and the folder to work in.
+    #[must_use]
+    pub fn new(settings: Settings, workspace: PathBuf) -> Self {
+        Self { settings, workspace, plugins: Vec::new(), events: EventBus::default(), clock: clock::system() }
+    }
+
+    /// Adds a plugin; a later one ranks higher.
+    #[must_use]
+    pub fn plugin(mut self, plugin: impl Plugin + 'static) -> Self {
+        self.plugins.push(Box::new(plugin));
+        self
+    }
+
+    /// Sets the handlers of typed events.
+    #[must_use]
+    pub fn events(self, events: EventBus) -> Self {
+        Self { events, ..self }
+    }
+
+    /// Replaces the clock.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Makes the application. Its home folder is made when something is first written there.
+    ///
+    /// # Errors
+    /// When settings are wrong or the workspace is no folder.
+    pub fn build(self) -> Result<App, BuildError> {
+        let Self { settings, workspace, plugins, events, clock } = self;
+        let failed = |source| BuildError::Workspace { path: workspace.clone(), source };
+        let resolved = workspace.canonicalize().map_err(failed)?;
+        if !resolved.is_dir() {
+            return Err(failed(io::Error::from(io::ErrorKind::NotADirectory)));
+        }
+        let kinds: Vec<_> = ProviderKind::ALL.iter().map(|it| it.as_str()).collect();
+        settings.check_provider_types(&kinds)?;
+        let secrets = settings.secrets(kinds.iter().copied());
+
+        let store = Arc::new(JsonlStore::new(
+            settings.paths.tapes(),
+            StoreOptions {
+                sync: match settings.tape_sync {
+                    TapeSync::Commit => Sync::Commit,
+                    TapeSync::Never => Sync::Never,
+                },
+            },
+        ));
+        let mut registry = Registry::new(settings.sections.clone());
+        register_builtins(&mut registry, &settings, resolved.clone());
+        for provider in bub_models::providers(provider_configs(&settings)) {
+            registry.models(provider);
+        }
+        let mut failures = Vec::new();
+        for plugin in &plugins {
+            if let Err(err) = registry.load(&**plugin) {
+                tracing::error!(plugin = plugin.name(), error = %err, "plugin did not load");
+                failures.push(err);
+            }
+        }
+        let hooks = registry.hooks.clone();
+        let environment = environment(&settings, &secrets, resolved.clone())?;
+        let workspace = resolved.to_string_lossy().into_owned();
+        let runtime = Runtime::new(RuntimeParts {
+            registry,
+            settings: engine_settings(&settings),
+            store: store.clone(),
+            environment: Arc::new(environment),
+            workspace: workspace.clone(),
+            clock,
+            events,
+            mask: secrets.mask(),
+            locks: Some(Arc::new(FileLocks {
+                locks: bub_host::SessionLocks::new(settings.paths.locks()),
+                wait: settings.session_wait,
+            })),
+        });
+        Ok(App { runtime, settings, store, workspace, hooks, failures })
+    }
+}
+
+/// An application: a runtime and what it was made of.
+pub struct App {
+    runtime: Runtime,
+    settings: Settings,
+    store: Arc<JsonlStore>,
+    workspace: String,
+    hooks: Vec<Arc<dyn Hooks>>,
+    failures: Vec<PluginError>,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App")
+            .field("runtime", &self.runtime)
+            .field("workspace", &self.workspace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl App {
+    /// What runs turns.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The tapes of the home folder.
+    #[must_use]
+    pub fn store(&self) -> &Arc<JsonlStore> {
+        &self.store
+    }
+
+    /// The resolved workspace.
+    #[must_use]
+    pub fn workspace(&self) -> &str {
+        &self.workspace
+    }
+
+    /// All hooks, lowest rank first.
+    #[must_use]
+    pub fn hooks(&self) -> &[Arc<dyn Hooks>] {
+        &self.hooks
+    }
+
+    /// Plugins that did not load.
+    #[must_use]
+    pub fn failures(&self) -> &[PluginError] {
+        &self.failures
+    }
+
+    /// Stops everything; see [`Runtime::close`].
+    pub async fn close(&self) {
+        self.runtime.close().await;
+    }
+}
+
+/// The built-in tools and hooks. The order of the tools is the one in which models are offered them.
+fn register_builtins(registry: &mut Registry, settings: &Settings, workspace: PathBuf) {
+    let shells = bash::Shells::new(bash::ShellSettings {
+        spool_dir: Some(settings.paths.spool()),
+        max_output_bytes: settings.shell.max_output_bytes,
+        ..bash::ShellSettings::default()
+    });
+    let locks = fs::FileLocks::default();
+    registry
+        .tool(bash::Bash::new(shells.clone()))
+        .tool(bash::BashOutput::new(shells.clone()))
+        .tool(bash::BashKill::new(shells.clone()))
+        .tool(fs::FsRead)
+        .tool(fs::FsWrite::new(locks.clone()))
+        .tool(fs::FsEdit::new(locks))
+        .tool(tape::TapeInfo)
+        .tool(tape::TapeSearch)
+        .tool(tape::TapeReset)
+        .tool(tape::TapeHandoff)
+        .tool(tape::TapeAnchors)
+        .tool(web::WebFetch::new(web::WebSettings {
+            render_html: match settings.web.render_html {
+                RenderHtml::Markdown => web::RenderHtml::Markdown,
+                RenderHtml::Raw => web::RenderHtml::Raw,
+            },
+            max_bytes: settings.web.max_bytes,
+            private_addresses: match settings.web.private_addresses {
+                PrivateAddresses::Auto => web::PrivateAddresses::Auto,
+                PrivateAddresses::Allow => web::PrivateAddresses::Allow,
+                PrivateAddresses::Deny => web::PrivateAddresses::Deny,
+            },
+        }))
+        .tool(session::Help)
+        .tool(session::Quit::new(shells.clone()))
+        .tool(session::Model)
+        .tool(session::ReasoningEffort)
+        .hooks(DefaultHooks::new(workspace))
+        .hooks(bash::ShellHooks::new(shells));
+}
+
+/// The providers that are configured, and those that bub knows, with their keys and addresses.
+fn provider_configs(settings: &Settings) -> Vec<ProviderConfig> {
+    let own = settings.custom_providers().map(|(name, _)| name.to_owned());
+    let known = ProviderKind::ALL.iter().map(|it| it.as_str().to_owned());
+    own.chain(known)
+        .filter_map(|name| {
+            let endpoint = settings.endpoint(&name);
+            let kind = ProviderKind::ALL.into_iter().find(|it| it.as_str() == endpoint.provider)?;
+            let mut config = ProviderConfig::new(name, kind);
+            if let Some(key) = endpoint.api_key {
+                config.key_source = Some(key.to_string());
+                config.api_key = Some(key.secret.expose().to_owned());
+            }
+            config.api_base = endpoint.api_base.map(|it| it.url);
+            apply_client_args(&mut config, &settings.client_args);
+            Some(config)
+        })
+        .collect()
+}
+
+/// Options of the connection: `headers`, `timeout` (seconds of silence), `max_retries`,
+/// `retry_delay` and `max_retry_delay` (seconds).
+fn apply_client_args(config: &mut ProviderConfig, args: &Map<String, Value>) {
+    let seconds = |key: &str| args.get(key).and_then(Value::as_f64).and_then(|it| Duration::try_from_secs_f64(it).ok());
+    for (name, value) in args.get("headers").and_then(Value::as_object).into_iter().flatten() {
+        config.headers.push((name.clone(), bub_kernel::text::render(value)));
+    }
+    if let Some(timeout) = seconds("timeout") {
+        config.timeouts.first_byte = timeout;
+        config.timeouts.between = timeout;
+    }
+    if let Some(max) = args.get("max_retries").and_then(Value::as_u64) {
+        config.retries.max = u32::try_from(max).unwrap_or(u32::MAX);
+    }
+    config.retries.delay = seconds("retry_delay").unwrap_or(config.retries.delay);
+    config.retries.max_delay = seconds("max_retry_delay").unwrap_or(config.retries.max_delay);
+}
+
+fn engine_settings(settings: &Settings) -> EngineSettings {
+    EngineSettings {
+        command_prefix: Some(settings.command_prefix.clone()),
+        model: settings.model.clone(),
+        options: model_options(settings),
+        max_steps: settings.max_steps.map(|it| it as usize),
+        model_timeout: settings.model_timeout,
+        max_tool_concurrency: None,
+        max_auto_handoffs: settings.max_auto_handoffs as usize,
+    }
+}
+
+/// `completion_args`: what has a name of its own is read, everything else goes into the request as it is.
+fn model_options(settings: &Settings) -> ModelOptions {
+    let mut rest = settings.completion_args.clone();
+    let mut take = |key: &str| rest.remove(key).filter(|it| !it.is_null());
+    let mut options = ModelOptions {
+        max_tokens: take("max_tokens").and_then(|it| u32::try_from(it.as_u64()?).ok()).or(Some(settings.max_tokens)),
+        reasoning_effort: take("reasoning_effort").and_then(|it| it.as_str().map(str::to_owned)),
+        temperature: take("temperature").and_then(|it| it.as_f64()),
+        top_p: take("top_p").and_then(|it| it.as_f64()),
+        seed: take("seed").and_then(|it| it.as_u64()),
+        stop: match take("stop") {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(many)) => many.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+            _ => Vec::new(),
+        },
+        extra_body: Map::new(),
+    };
+    let explicit = take("extra_body");
+    options.extra_body = rest;
+    if let Some(Value::Object(fields)) = explicit {
+        options.extra_body.extend(fields);
+    }
+    options
+}
+
+fn environment(
+    settings: &Settings,
+    secrets: &Secrets,
+    workspace: PathBuf,
+) -> Result<LocalEnvironment, EnvironmentError> {
+    let variables = settings.child_variables(secrets);
+    LocalEnvironment::new(LocalOptions {
+        workspace: Some(workspace),
+        home: settings.paths.user_home().map(std::path::Path::to_path_buf),
+        hidden_variables: variables.hide,
+        variables: variables.add,
+        adopt_orphans: true,
+        ..LocalOptions::default()
+    })
+}

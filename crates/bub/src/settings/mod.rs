@@ -1,0 +1,343 @@
+//! Settings: what can be set, where values come from, and which place wins.
+//!
+//! [`Settings::load`] reads every place once: options of the command line, the environment, `.env`,
+//! the configuration file, the variables of providers, and the defaults, in this order of rank.
+//! Nothing of the process is read here but through [`Sources`], and nothing of it is changed.
+
+mod dotenv;
+mod error;
+mod file;
+mod kind;
+mod layers;
+mod paths;
+mod providers;
+mod reference;
+mod secrets;
+mod show;
+mod sources;
+mod table;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Map, Value};
+
+pub use self::{
+    error::SettingsError,
+    layers::{Origin, Override},
+    paths::{HOME_VARIABLE, HomeError, Paths},
+    providers::{Address, Credential, Endpoint},
+    reference::reference,
+    secrets::{ChildVariables, Secret, Secrets},
+    show::{Shown, UnknownKey},
+    sources::Sources,
+};
+use self::{
+    layers::{Layers, Resolved},
+    table::Setting,
+};
+
+/// All settings, checked.
+#[derive(Clone)]
+pub struct Settings {
+    /// The model that answers, as `provider:model`. `None` when nothing is configured: the default
+    /// of OpenRouter's free models stands here only when there is a key for it.
+    pub model: Option<String>,
+    /// Models to try in turn when the answer of `model` can't be started.
+    pub fallback_models: Vec<String>,
+    /// The most tokens of one step's answer; 16,384 by default.
+    pub max_tokens: u32,
+    /// The longest that one answer may take in all; no limit by default.
+    pub model_timeout: Option<Duration>,
+    /// Options for the connection to the provider.
+    pub client_args: Map<String, Value>,
+    /// Options for every request.
+    pub completion_args: Map<String, Value>,
+    /// What commands start with; `,` by default. Never empty, no whitespace.
+    pub command_prefix: String,
+    /// The most steps of one turn; no limit by default.
+    pub max_steps: Option<u32>,
+    /// How often a turn may start afresh when the context is too long; 1 by default.
+    pub max_auto_handoffs: u32,
+    /// Which channels the gateway listens on; `None` is all, the default.
+    pub enabled_channels: Option<Vec<String>>,
+    /// How long a channel waits for more messages; 1 s by default.
+    pub debounce: Duration,
+    /// The longest that messages are gathered; 10 s by default.
+    pub max_wait: Duration,
+    /// How long a group's conversation counts as going on; 60 s by default.
+    pub active_time_window: Duration,
+    /// Whether channels show an answer while it is written; off by default.
+    pub stream_output: bool,
+    /// How much is logged: 0 info (the default), 1 debug, 2 trace.
+    pub verbose: u8,
+    /// The Python of code mode's process runner; `python3` by default.
+    pub python: String,
+    /// What runs code mode's Python.
+    pub code_runner: CodeRunnerChoice,
+    /// From how many tokens on (4 characters each) a result is set aside; 4,096 by default, 0 is never.
+    pub spill_threshold: u32,
+    /// Shell commands.
+    pub shell: ShellSettings,
+    /// `web.fetch`.
+    pub web: WebSettings,
+    /// Telegram.
+    pub telegram: TelegramSettings,
+    /// When tapes are flushed to the disk.
+    pub tape_sync: TapeSync,
+    /// How long a turn waits for another process with the same session; 60 s by default.
+    pub session_wait: Duration,
+    /// The sections of the configuration file that are not bub's own, as they are.
+    pub sections: Map<String, Value>,
+    /// Where bub keeps its files.
+    pub paths: Paths,
+    /// What is odd but no reason to stop, one line each.
+    pub warnings: Vec<String>,
+    providers: Map<String, Value>,
+    resolved: BTreeMap<&'static str, Resolved>,
+    layers: Arc<Layers>,
+}
+
+/// Settings of shell commands.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ShellSettings {
+    /// The most output that is kept of one command, in bytes; 256 MiB by default.
+    pub max_output_bytes: u64,
+    /// Whether commands see the variables with bub's own credentials; off by default.
+    pub pass_credentials: bool,
+}
+
+/// Settings of `web.fetch`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WebSettings {
+    /// Whether HTML is made into Markdown (the default) or left as it is.
+    pub render_html: RenderHtml,
+    /// The largest body, in bytes after decompression; 10 MiB by default.
+    pub max_bytes: u64,
+    /// Whether this machine and private networks may be reached.
+    pub private_addresses: PrivateAddresses,
+}
+
+/// Settings of Telegram.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TelegramSettings {
+    /// The bot's token; the channel is off without one.
+    pub token: Option<Secret>,
+    /// Who may talk to the bot: ids or user names; `None` is everybody.
+    pub allow_users: Option<Vec<String>>,
+    /// In which chats it listens: ids or names; `None` is every one.
+    pub allow_chats: Option<Vec<String>>,
+    /// The proxy's URL.
+    pub proxy: Option<String>,
+}
+
+/// What runs code mode's Python.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CodeRunnerChoice {
+    /// The process where there is a Python, else the sandbox.
+    #[default]
+    Auto,
+    /// A Python on the host.
+    Process,
+    /// The interpreter inside bub.
+    Sandbox,
+}
+
+/// How `web.fetch` shows HTML.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum RenderHtml {
+    /// Made into Markdown.
+    #[default]
+    Markdown,
+    /// As it is.
+    Raw,
+}
+
+/// Whether `web.fetch` may reach this machine and private networks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum PrivateAddresses {
+    /// In the local terminal, and for commands that a person types.
+    #[default]
+    Auto,
+    /// Yes, the metadata addresses of clouds too.
+    Allow,
+    /// No.
+    Deny,
+}
+
+/// When tapes are flushed to the disk.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TapeSync {
+    /// At the end of every turn.
+    #[default]
+    Commit,
+    /// When the system likes.
+    Never,
+}
+
+impl Settings {
+    /// Reads and checks everything.
+    ///
+    /// # Errors
+    /// [`SettingsError`] when the configuration file can't be read or understood, or a value is not
+    /// what its setting takes. A missing file is no error, and a `.env` that can't be read is a warning.
+    pub fn load(sources: Sources) -> Result<Self, SettingsError> {
+        let (user_home, cwd, config_file) = (sources.home.clone(), sources.cwd.clone(), sources.config_file.clone());
+        let layers = Layers::read(sources)?;
+        let paths = Paths::new(&layers, &user_home, &cwd, &config_file);
+        let mut resolved = BTreeMap::new();
+        for setting in table::SETTINGS {
+            resolved.insert(setting.key, layers.resolve(setting)?);
+        }
+        let values = Values(&resolved);
+        let providers = values.fields(&table::PROVIDERS);
+        let origin = resolved.get(table::PROVIDERS.key).map_or(Origin::Default, Resolved::origin);
+        providers::check_shape(&layers, &providers, &origin)?;
+        let is_model_said = origin_of(&resolved, &table::MODEL) != Origin::Default;
+        let model = values.text(&table::MODEL);
+        let model = if is_model_said { model } else { providers::default_model(&layers, &providers) };
+        Ok(Self {
+            model,
+            fallback_models: values.words(&table::FALLBACK_MODELS).unwrap_or_default(),
+            max_tokens: values.small(&table::MAX_TOKENS).unwrap_or_default(),
+            model_timeout: values.seconds(&table::MODEL_TIMEOUT_SECONDS),
+            client_args: values.fields(&table::CLIENT_ARGS),
+            completion_args: values.fields(&table::COMPLETION_ARGS),
+            command_prefix: values.text(&table::COMMAND_PREFIX).unwrap_or_default(),
+            max_steps: values.small(&table::MAX_STEPS),
+            max_auto_handoffs: values.small(&table::MAX_AUTO_HANDOFFS).unwrap_or_default(),
+            enabled_channels: values
+                .words(&table::ENABLED_CHANNELS)
+                .filter(|names| !names.iter().any(|it| it.eq_ignore_ascii_case("all"))),
+            debounce: values.seconds(&table::DEBOUNCE_SECONDS).unwrap_or_default(),
+            max_wait: values.seconds(&table::MAX_WAIT_SECONDS).unwrap_or_default(),
+            active_time_window: values.seconds(&table::ACTIVE_TIME_WINDOW).unwrap_or_default(),
+            stream_output: values.switch(&table::STREAM_OUTPUT),
+            verbose: values.whole(&table::VERBOSE).and_then(|it| u8::try_from(it).ok()).unwrap_or_default(),
+            python: values.text(&table::PYTHON).unwrap_or_default(),
+            code_runner: match values.text(&table::CODE_RUNNER).as_deref() {
+                Some("process") => CodeRunnerChoice::Process,
+                Some("sandbox") => CodeRunnerChoice::Sandbox,
+                _ => CodeRunnerChoice::Auto,
+            },
+            spill_threshold: values.small(&table::SPILL_THRESHOLD).unwrap_or_default(),
+            shell: values.shell(),
+            web: values.web(),
+            telegram: values.telegram(),
+            tape_sync: match values.text(&table::TAPE_SYNC).as_deref() {
+                Some("never") => TapeSync::Never,
+                _ => TapeSync::Commit,
+            },
+            session_wait: values.seconds(&table::SESSION_WAIT_SECONDS).unwrap_or_default(),
+            sections: other_sections(&layers),
+            paths,
+            warnings: warnings(&layers),
+            providers,
+            resolved,
+            layers: Arc::new(layers),
+        })
+    }
+
+    /// Where the value of a setting comes from; `None` if there is no setting of that key.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> Option<Origin> {
+        self.resolved.get(key).map(Resolved::origin)
+    }
+
+    /// A variable of the environment or else of `.env`; one that is empty counts as not set.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.layers.variable(name).map(|(value, _)| value)
+    }
+}
+
+/// Typed views of what the settings are. The kinds were checked when they were resolved.
+struct Values<'a>(&'a BTreeMap<&'static str, Resolved>);
+
+impl Values<'_> {
+    fn get(&self, setting: &Setting) -> &Value {
+        self.0.get(setting.key).map_or(&Value::Null, |it| &it.value)
+    }
+
+    fn text(&self, setting: &Setting) -> Option<String> {
+        self.get(setting).as_str().filter(|it| !it.is_empty()).map(str::to_owned)
+    }
+
+    fn whole(&self, setting: &Setting) -> Option<u64> {
+        self.get(setting).as_u64()
+    }
+
+    fn small(&self, setting: &Setting) -> Option<u32> {
+        self.whole(setting).and_then(|it| u32::try_from(it).ok())
+    }
+
+    fn seconds(&self, setting: &Setting) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.get(setting).as_f64()?).ok()
+    }
+
+    fn switch(&self, setting: &Setting) -> bool {
+        self.get(setting).as_bool().unwrap_or_default()
+    }
+
+    fn words(&self, setting: &Setting) -> Option<Vec<String>> {
+        Some(self.get(setting).as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    fn fields(&self, setting: &Setting) -> Map<String, Value> {
+        self.get(setting).as_object().cloned().unwrap_or_default()
+    }
+
+    fn shell(&self) -> ShellSettings {
+        ShellSettings {
+            max_output_bytes: self.whole(&table::SHELL_MAX_OUTPUT_BYTES).unwrap_or_default(),
+            pass_credentials: self.switch(&table::SHELL_PASS_CREDENTIALS),
+        }
+    }
+
+    fn web(&self) -> WebSettings {
+        WebSettings {
+            render_html: match self.text(&table::WEB_RENDER_HTML).as_deref() {
+                Some("raw") => RenderHtml::Raw,
+                _ => RenderHtml::Markdown,
+            },
+            max_bytes: self.whole(&table::WEB_MAX_BYTES).unwrap_or_default(),
+            private_addresses: match self.text(&table::WEB_PRIVATE_ADDRESSES).as_deref() {
+                Some("allow") => PrivateAddresses::Allow,
+                Some("deny") => PrivateAddresses::Deny,
+                _ => PrivateAddresses::Auto,
+            },
+        }
+    }
+
+    fn telegram(&self) -> TelegramSettings {
+        let allowed = |setting| self.words(setting).filter(|it| !it.is_empty());
+        TelegramSettings {
+            token: self.text(&table::TELEGRAM_TOKEN).map(Secret::new),
+            allow_users: allowed(&table::TELEGRAM_ALLOW_USERS),
+            allow_chats: allowed(&table::TELEGRAM_ALLOW_CHATS),
+            proxy: self.text(&table::TELEGRAM_PROXY),
+        }
+    }
+}
+
+fn origin_of(resolved: &BTreeMap<&'static str, Resolved>, setting: &Setting) -> Origin {
+    resolved.get(setting.key).map_or(Origin::Default, Resolved::origin)
+}
+
+/// The maps of the configuration file that hold no settings of bub's own.
+fn other_sections(layers: &Layers) -> Map<String, Value> {
+    let fields = layers.file.to_json().into_iter();
+    fields.filter(|(key, it)| it.is_object() && table::find(key).is_none() && !show::is_section(key)).collect()
+}
+
+/// What is odd: lines of `.env`, and a configuration file with keys that others can read.
+fn warnings(layers: &Layers) -> Vec<String> {
+    let mut warnings = layers.dotenv.warnings.clone();
+    if let Some(mode) = file::mode_for_others(&layers.file.path)
+        && layers.file.to_json().iter().any(|(name, value)| secrets::holds_secret(name, value))
+    {
+        let path = layers.file.path.display();
+        warnings
+            .push(format!("{path} holds credentials and has mode {mode:04o}: others can read it (chmod 600 {path})"));
+    }
+    warnings
+}
