@@ -1,4 +1,9 @@
 //! This machine: its processes and files as an [`Environment`](bub_kernel::environment::Environment),
 //! its disk as a [`TapeStore`](bub_kernel::tape::TapeStore).
 
+mod environment;
 mod files;
+mod store;
+
+pub use environment::{LocalEnvironment, LocalOptions};
+pub use store::{JsonlStore, SessionLock, SessionLockError, SessionLocks, StoreOptions, Sync};

@@ -1,1 +1,6 @@
 //! Integration tests: one binary, a module per subject.
+
+#[cfg(test)]
+mod processes;
+#[cfg(test)]
+mod store;

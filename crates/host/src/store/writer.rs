@@ -1,0 +1,159 @@
+//! Writing a tape: whole batches or nothing, one writer at a time.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::Path,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bub_kernel::tape::{Entry, TapeError, TapeName};
+
+use super::{
+    Inner, Sync, failed,
+    lock::{LOCK_WAIT, lock_exclusive},
+    reader::Reader,
+};
+
+impl Inner {
+    /// Appends all entries or none, numbered on from the last one in the file.
+    pub(super) fn append(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError> {
+        let path = self.path(tape);
+        let append = || -> io::Result<()> {
+            make_dir(&self.dir)?;
+            let (file, is_new) = open_locked(&path)?;
+            let written = if is_new { self.sync_dir() } else { Ok(()) };
+            let written = written.and_then(|()| self.append_to(tape, &file, entries));
+            if written.is_err() {
+                remove_if_empty(&file, &path);
+            }
+            written
+        };
+        append().map_err(|err| failed(tape.as_str(), "append to", &path, err))
+    }
+
+    fn append_to(&self, tape: &TapeName, file: &File, entries: &[Arc<Entry>]) -> io::Result<()> {
+        let len = file.metadata()?.len();
+        let (last_id, is_ended) = Reader { store: self, tape, file, len, is_locked: true }.last_id()?;
+        let mut bytes = Vec::new();
+        if !is_ended {
+            // A torn line stays a line of its own; a whole one gets the newline that it lacks.
+            bytes.push(b'\n');
+        }
+        write_lines(&mut bytes, entries, last_id);
+        let mut file_ref = file;
+        let done = file_ref.write_all(&bytes).and_then(|()| match self.options.sync {
+            Sync::Commit => file.sync_data(),
+            Sync::Never => Ok(()),
+        });
+        if done.is_err() && file.metadata().is_ok_and(|it| it.len() <= len + bytes.len() as u64) {
+            // Nobody else wrote behind this batch, so what got through of it can go again.
+            drop(file.set_len(len));
+        }
+        done
+    }
+
+    /// Replaces a tape by entries numbered from 1; without entries its file is removed.
+    pub(super) fn replace(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError> {
+        let path = self.path(tape);
+        let replace = || -> io::Result<()> {
+            if entries.is_empty() {
+                if !path.try_exists()? {
+                    return Ok(());
+                }
+                let (_locked, _) = open_locked(&path)?;
+                fs::remove_file(&path)?;
+                return self.sync_dir();
+            }
+            make_dir(&self.dir)?;
+            let (locked, _) = open_locked(&path)?;
+            let written = self.write_new(tape, &path, entries);
+            if written.is_err() {
+                remove_if_empty(&locked, &path);
+            }
+            written.and_then(|()| self.sync_dir())
+        };
+        replace().map_err(|err| failed(tape.as_str(), "replace", &path, err))?;
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).remove(tape);
+        self.warned.lock().unwrap_or_else(PoisonError::into_inner).remove(tape);
+        Ok(())
+    }
+
+    /// Puts a new file in the place of the old one. Who waits for the old one's lock finds out.
+    fn write_new(&self, tape: &TapeName, path: &Path, entries: &[Arc<Entry>]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write_lines(&mut bytes, entries, 0);
+        let prefix = format!(".{tape}.");
+        let mut file = tempfile::Builder::new().prefix(&prefix).suffix(".tmp").tempfile_in(&self.dir)?;
+        file.write_all(&bytes)?;
+        if self.options.sync == Sync::Commit {
+            file.as_file().sync_data()?;
+        }
+        file.persist(path).map_err(|err| err.error)?;
+        Ok(())
+    }
+
+    /// Makes new, renamed and removed names last, if that is wished.
+    pub(super) fn sync_dir(&self) -> io::Result<()> {
+        match self.options.sync {
+            Sync::Commit => File::open(&self.dir)?.sync_all(),
+            Sync::Never => Ok(()),
+        }
+    }
+}
+
+/// Leaves no file of a tape that could not begin. Who waits for the lock makes it anew.
+fn remove_if_empty(locked: &File, path: &Path) {
+    if locked.metadata().is_ok_and(|it| it.len() == 0) {
+        drop(fs::remove_file(path));
+    }
+}
+
+/// Writes lines with ids that follow `last_id`.
+pub(super) fn write_lines(bytes: &mut Vec<u8>, entries: &[Arc<Entry>], last_id: u64) {
+    for (id, entry) in (last_id.saturating_add(1)..).zip(entries) {
+        bytes.extend_from_slice(entry.to_numbered_line(id).as_bytes());
+        bytes.push(b'\n');
+    }
+}
+
+/// Makes a folder that only its owner can look into.
+pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Opens a tape's file to append, made if need be and locked; says whether it was made.
+///
+/// The lock is on the file, and a replaced or removed tape is another file: after waiting for the
+/// lock the name must still lead to what was locked.
+fn open_locked(path: &Path) -> io::Result<(File, bool)> {
+    let start = Instant::now();
+    loop {
+        if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).mode(0o600);
+        let (file, is_new) = match options.clone().create_new(true).open(path) {
+            Ok(file) => (file, true),
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => match options.open(path) {
+                Ok(file) => (file, false),
+                Err(err) if err.kind() == io::ErrorKind::NotFound && start.elapsed() < LOCK_WAIT => continue,
+                Err(err) => return Err(err),
+            },
+            Err(err) => return Err(err),
+        };
+        lock_exclusive(&file, LOCK_WAIT.saturating_sub(start.elapsed()).max(Duration::from_millis(1)))?;
+        let (locked, named) = (file.metadata()?, fs::metadata(path));
+        match named {
+            Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => return Ok((file, is_new)),
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ if start.elapsed() >= LOCK_WAIT => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it is replaced again and again"));
+            }
+            _ => {}
+        }
+    }
+}
