@@ -133,7 +133,7 @@ impl fmt::Debug for ModelServer {
     }
 }
 
-#[expect(clippy::expect_used, clippy::panic, reason = "a test kit: a failure here is the test's failure")]
+#[expect(clippy::expect_used, reason = "a test kit: a failure here is the test's failure")]
 impl ModelServer {
     /// A server that plays what [`ModelServer::reply`] queues. `GET …/models` is always answered.
     #[must_use]

@@ -17,6 +17,7 @@ pub struct Reply {
     pub(super) end: End,
     content: Content,
     piece: Option<usize>,
+    cut: Option<usize>,
     newline: Option<&'static str>,
 }
 
@@ -55,6 +56,7 @@ impl Reply {
             end: End::Complete,
             content,
             piece: None,
+            cut: None,
             newline: None,
         }
     }
@@ -219,6 +221,13 @@ impl Reply {
         self
     }
 
+    /// Sends only the first `n` bytes of a stream and then closes the connection without its end.
+    #[must_use]
+    pub fn cut(mut self, n: usize) -> Self {
+        self.cut = Some(n);
+        self.close()
+    }
+
     /// The pieces of the body, and whether they are sent with a length instead of as HTTP chunks.
     pub(super) fn pieces(&self, request: &Request) -> (Vec<Vec<u8>>, bool) {
         let (pieces, whole) = match &self.content {
@@ -228,10 +237,13 @@ impl Reply {
                 (self.chat(request, deltas, finish.as_deref(), usage.as_ref(), *done), false)
             }
         };
-        match self.piece {
-            Some(n) if !whole => (pieces.concat().chunks(n).map(<[u8]>::to_vec).collect(), false),
-            _ => (pieces, whole),
+        if whole || (self.piece.is_none() && self.cut.is_none()) {
+            return (pieces, whole);
         }
+        let mut bytes = pieces.concat();
+        bytes.truncate(self.cut.unwrap_or(usize::MAX));
+        let size = self.piece.unwrap_or(bytes.len()).max(1);
+        (bytes.chunks(size).map(<[u8]>::to_vec).collect(), false)
     }
 
     fn chat(

@@ -1,0 +1,232 @@
+//! Tool calls, put together from their pieces.
+
+use std::collections::VecDeque;
+
+use bub_kernel::{
+    message::ToolCallRequest,
+    model::{ModelError, ModelEvent},
+};
+use serde_json::Map;
+
+use crate::chunk::CallDelta;
+
+/// The most calls that one answer may ask for.
+const MAX_CALLS: usize = 1024;
+
+/// The calls of one answer, in the order in which they were opened.
+#[derive(Debug, Default)]
+pub(crate) struct Calls(Vec<Call>);
+
+#[derive(Debug, Default)]
+struct Call {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+    metadata: Map<String, serde_json::Value>,
+}
+
+impl Calls {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a piece to its call, and tells watchers.
+    ///
+    /// # Errors
+    /// When there are more than [`MAX_CALLS`].
+    pub(crate) fn add(&mut self, delta: CallDelta, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+        let function = delta.function.unwrap_or_default();
+        let id = delta.id.filter(|it| !it.is_empty());
+        let name = function.name.filter(|it| !it.is_empty());
+        let arguments = function.arguments.unwrap_or_default();
+        let found = self.position(delta.index, id.as_deref(), name.as_deref(), &arguments);
+        let is_new = found.is_none();
+        if is_new {
+            if self.0.len() >= MAX_CALLS {
+                return Err(ModelError::Protocol(format!("more than {MAX_CALLS} tool calls in one answer")));
+            }
+            self.0.push(Call::default());
+        }
+        let at = found.unwrap_or_else(|| self.0.len().saturating_sub(1));
+        let Some(call) = self.0.get_mut(at) else { return Ok(()) };
+        call.index = call.index.or(delta.index);
+        if let Some(id) = id {
+            call.id = id;
+        }
+        if let Some(name) = name {
+            call.name = name;
+        }
+        call.arguments.push_str(&arguments);
+        if let Some(extra) = delta.extra_content {
+            call.metadata.insert("extra_content".into(), extra);
+        }
+        if is_new || !arguments.is_empty() {
+            out.push_back(ModelEvent::ToolCallDelta { id: call.id.clone(), name: call.name.clone(), delta: arguments });
+        }
+        Ok(())
+    }
+
+    /// Which call a piece belongs to; none when it opens a new one.
+    ///
+    /// Providers disagree: some number the calls, some only name or identify them, some give every
+    /// call the number 0, some mix all that.
+    fn position(&self, index: Option<u64>, id: Option<&str>, name: Option<&str>, arguments: &str) -> Option<usize> {
+        let last = self.0.len().checked_sub(1);
+        let by_id = |id: &str| self.0.iter().rposition(|it| it.id == id);
+        if let Some(index) = index {
+            if let Some(at) = self.0.iter().rposition(|it| it.index == Some(index)) {
+                let same = self.0.get(at).is_some_and(|it| {
+                    // Another id and a name under the same number: the provider numbers nothing.
+                    name.is_none() || it.id.is_empty() || id.is_none_or(|id| id == it.id)
+                });
+                return if same { Some(at) } else { id.and_then(by_id) };
+            }
+            let unnumbered = |at: &usize| self.0.get(*at).is_some_and(|it| it.index.is_none());
+            return match (id, name) {
+                (Some(id), _) => by_id(id).filter(unnumbered),
+                (None, Some(_)) => None,
+                (None, None) => usize::try_from(index).ok().filter(unnumbered).or(last),
+            };
+        }
+        match (id, name) {
+            (Some(id), _) if by_id(id).is_some() => by_id(id),
+            // Some gateways give every piece an id of its own.
+            (Some(_), None) if !arguments.is_empty() => last,
+            (Some(_), _) => None,
+            (None, Some(_)) => last.filter(|at| self.0.get(*at).is_some_and(|it| it.name.is_empty())),
+            (None, None) => last,
+        }
+    }
+
+    /// The finished calls. One without an id, or with another one's, gets an id that no other call
+    /// of this session has: `unique` names the model call.
+    pub(crate) fn release(&mut self, unique: &str) -> Vec<ToolCallRequest> {
+        let mut done: Vec<ToolCallRequest> = Vec::with_capacity(self.0.len());
+        for (n, call) in std::mem::take(&mut self.0).into_iter().enumerate() {
+            let Call { mut id, name, mut arguments, metadata, .. } = call;
+            if id.is_empty() || done.iter().any(|it| it.id == id) {
+                id = format!("call_{}_{n}", unique.trim_start_matches("run-"));
+            }
+            if arguments.trim().is_empty() {
+                arguments = "{}".into();
+            }
+            done.push(ToolCallRequest { id, name, arguments, metadata });
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn check(deltas: Value, expected: &[(&str, &str, &str)]) {
+        let mut calls = Calls::default();
+        let mut events = VecDeque::new();
+        for delta in deltas.as_array().unwrap() {
+            calls.add(serde_json::from_value(delta.clone()).unwrap(), &mut events).unwrap();
+        }
+        let done = calls.release("run-7");
+        let found: Vec<_> = done.iter().map(|it| (it.id.as_str(), it.name.as_str(), it.arguments.as_str())).collect();
+        assert_eq!(found, expected, "{deltas}");
+    }
+
+    #[test]
+    fn r172_pieces_without_id_or_index_belong_to_the_open_call() {
+        check(
+            json!([
+                {"index": 0, "id": "a", "function": {"name": "fs_read", "arguments": ""}},
+                {"function": {"arguments": "{\"path\":"}},
+                {"function": {"arguments": "\"x\"}"}},
+            ]),
+            &[("a", "fs_read", r#"{"path":"x"}"#)],
+        );
+    }
+
+    #[test]
+    fn r175_interleaved_pieces_go_to_their_calls() {
+        check(
+            json!([
+                {"index": 0, "id": "a", "function": {"name": "fs_read", "arguments": "{\"path\":"}},
+                {"index": 1, "id": "b", "function": {"name": "fs_read", "arguments": "{\"path\":"}},
+                {"index": 0, "function": {"arguments": "\"1\"}"}},
+                {"index": 1, "function": {"arguments": "\"2\"}"}},
+            ]),
+            &[("a", "fs_read", r#"{"path":"1"}"#), ("b", "fs_read", r#"{"path":"2"}"#)],
+        );
+    }
+
+    #[test]
+    fn r177_calls_without_index_are_told_apart() {
+        check(
+            json!([
+                {"id": "a", "function": {"name": "fs_read", "arguments": "{\"path\":\"a\"}"}},
+                {"id": "b", "function": {"name": "tape_info", "arguments": ""}},
+                {"function": {"arguments": "{}"}},
+            ]),
+            &[("a", "fs_read", r#"{"path":"a"}"#), ("b", "tape_info", "{}")],
+        );
+        check(
+            json!([
+                {"index": 0, "id": "a", "function": {"name": "x", "arguments": "{"}},
+                {"function": {"arguments": "}"}},
+                {"id": "b", "function": {"name": "y", "arguments": "{"}},
+                {"index": 1, "function": {"arguments": "}"}},
+            ]),
+            &[("a", "x", "{}"), ("b", "y", "{}")],
+        );
+        check(
+            json!([
+                {"function": {"name": "x", "arguments": "{\"n\":1}"}},
+                {"function": {"name": "y", "arguments": {"n": 2}}},
+            ]),
+            &[("call_7_0", "x", r#"{"n":1}"#), ("call_7_1", "y", r#"{"n":2}"#)],
+        );
+    }
+
+    #[test]
+    fn calls_that_share_an_index_are_told_apart_by_id() {
+        check(
+            json!([
+                {"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}},
+                {"index": 0, "id": "b", "function": {"name": "y", "arguments": ""}},
+                {"index": 0, "function": {"arguments": "{}"}},
+            ]),
+            &[("a", "x", "{}"), ("b", "y", "{}")],
+        );
+    }
+
+    #[test]
+    fn odd_ids_and_names_do_no_harm() {
+        // The id and the name again in every piece.
+        check(
+            json!([
+                {"index": 0, "id": "a", "function": {"name": "x", "arguments": "{\"a\""}},
+                {"index": 0, "id": "a", "function": {"name": "x", "arguments": ":1}"}},
+            ]),
+            &[("a", "x", r#"{"a":1}"#)],
+        );
+        // Another id in every piece.
+        check(
+            json!([
+                {"id": "a", "function": {"name": "x", "arguments": "{"}},
+                {"id": "b", "function": {"arguments": "}"}},
+            ]),
+            &[("b", "x", "{}")],
+        );
+        // The same id for two calls, nulls, an id that comes late, indices with gaps.
+        check(
+            json!([
+                {"index": 3, "id": null, "function": {"name": "x", "arguments": null}},
+                {"index": 3, "id": "a", "function": {"name": null, "arguments": "{}"}},
+                {"index": 9, "id": "a", "function": {"name": "y"}},
+            ]),
+            &[("a", "x", "{}"), ("call_7_1", "y", "{}")],
+        );
+        // Nothing but arguments.
+        check(json!([{"function": {"arguments": "{}"}}]), &[("call_7_0", "", "{}")]);
+        check(json!([{}]), &[("call_7_0", "", "{}")]);
+    }
+}
