@@ -1,0 +1,126 @@
+//! `bash`: run a command.
+
+use std::{sync::Arc, time::Duration};
+
+use bub_kernel::{environment::SpawnRequest, task::TaskScope, tool::prelude::*};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::{Shells, running::Running};
+
+/// Runs a command in a shell (bash, or sh where there is no bash) and returns what it printed, standard
+/// output and standard error in the order they came. `cwd` is where it runs; relative paths start at the
+/// workspace. A command that takes longer than `timeout_seconds` goes on in the background, and the result
+/// names its shell_id. With `background` it starts there at once. Nobody can answer questions: standard
+/// input is empty and there is no terminal. A non-zero exit code is an error that includes the output.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct BashArgs {
+    command: String,
+    cwd: Option<String>,
+    #[serde(default = "default_timeout")]
+    timeout_seconds: i64,
+    #[serde(default)]
+    background: bool,
+}
+
+/// Seconds that a command may take in the foreground.
+fn default_timeout() -> i64 {
+    30
+}
+
+/// The tool `bash`.
+#[derive(Debug)]
+pub struct Bash {
+    shells: Arc<Shells>,
+}
+
+impl Bash {
+    /// Over this table.
+    #[must_use]
+    pub fn new(shells: Arc<Shells>) -> Self {
+        Self { shells }
+    }
+}
+
+impl Tool for Bash {
+    const NAME: &'static str = "bash";
+    const EXPOSURE: Exposure = Exposure::Direct;
+    type Args = BashArgs;
+    type Output = String;
+
+    async fn call(&self, ctx: &ToolContext, args: BashArgs) -> Result<String, ToolError> {
+        let Ok(seconds) = u64::try_from(args.timeout_seconds) else {
+            return Err(ToolError::invalid("timeout_seconds must not be negative"));
+        };
+        if args.command.contains('\0') {
+            return Err(ToolError::invalid("command must not contain a NUL character"));
+        }
+        self.shells.check_open(ctx)?;
+        let cwd = args.cwd.map(|it| ctx.env.resolve(&it)).transpose()?;
+        let request = SpawnRequest { cwd, ..SpawnRequest::shell(args.command.as_str()) };
+        let running = Running::new(ctx.env.spawn(request).await?, self.shells.limits());
+        if args.background {
+            let shell = self.shells.adopt(ctx, running, &args.command)?;
+            return Ok(format!(
+                "Shell started, shell_id: {}\nbash_output reads what it prints, bash_kill stops it.",
+                shell.id
+            ));
+        }
+        let mut foreground = Foreground { running: Some(running), tasks: ctx.tasks.clone() };
+        let code = foreground.exit_code(Duration::from_secs(seconds)).await;
+        let Some(running) = foreground.running.take() else {
+            return Err(ToolError::raised("RuntimeError", "the shell is gone"));
+        };
+        let output = Arc::clone(running.output());
+        let Some(code) = code else {
+            let shell = self.shells.adopt(ctx, running, &args.command)?;
+            let mut text =
+                format!("command timed out after {seconds} seconds; continuing in background\nshell_id: {}", shell.id);
+            if output.progress().n_chars > 0 {
+                text.push_str(&format!("\noutput so far:\n{}", output.summary().await));
+            }
+            return Ok(text);
+        };
+        let survivors = if running.is_running() {
+            // They are stopped when no shell may be adopted any more.
+            self.shells.adopt(ctx, running, &args.command).ok()
+        } else {
+            running.finish();
+            None
+        };
+        let mut text = output.summary().await;
+        if let Some(shell) = survivors {
+            text.push_str(&format!("\nbackground processes still running; shell_id: {}", shell.id));
+        }
+        match code {
+            0 => Ok(text),
+            code => Err(ToolError::raised("RuntimeError", format!("command exited with code {code}\noutput:\n{text}"))),
+        }
+    }
+}
+
+/// A command that a call waits for. When the call is dropped, it is stopped.
+struct Foreground {
+    running: Option<Running>,
+    tasks: TaskScope,
+}
+
+impl Foreground {
+    /// Waits for the end of the shell, and returns its exit code; `None` when it takes too long.
+    async fn exit_code(&mut self, limit: Duration) -> Option<i32> {
+        let running = self.running.as_mut()?;
+        if !limit.is_zero() && timeout(limit, running.until_exit()).await.is_ok() {
+            running.drain().await;
+        }
+        running.code()
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        // Without a runtime that goes on, dropping kills at once.
+        if !self.tasks.is_closed() && Handle::try_current().is_ok() {
+            self.tasks.spawn_to_end(async move { running.stop().await });
+        }
+    }
+}
