@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 /// Holds a session against other processes until it is dropped.
 pub type SessionGuard = Box<dyn Any + Send + Sync>;
 
-/// Keeps two processes from running turns of one session at once.
+/// Keeps two processes from running turns of one session at once. Turns of one process share a
+/// session: one may run another in its own session, and must not wait for itself.
 #[async_trait]
 pub trait SessionLocks: Send + Sync {
     /// Waits for the session, within limits; `on_wait` is called once when there is a wait, with a
@@ -45,11 +46,6 @@ struct Session {
     tasks: TaskScope,
     pending: Vec<Message>,
     running: Vec<Running>,
-    /// The lock, and how many turns of this process share it: nested turns of one session must not
-    /// wait for themselves.
-    lock: Option<(Arc<SessionGuard>, usize)>,
-    /// One acquisition at a time, so that a second turn sees the first one's lock.
-    acquiring: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// All sessions of a runtime.
@@ -106,33 +102,6 @@ impl Sessions {
         self.with(id, |it| !it.pending.is_empty())
     }
 
-    /// Takes the session's lock, or shares the one that this process holds.
-    pub(crate) async fn lock(
-        self: &Arc<Self>,
-        id: &SessionId,
-        tape: &TapeName,
-        locks: &dyn SessionLocks,
-        on_wait: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<SharedLock, String> {
-        let acquiring = self.with(id, |it| it.acquiring.clone());
-        let _one_at_a_time = acquiring.lock().await;
-        let shared = self.with(id, |it| {
-            it.lock.as_mut().map(|(guard, users)| {
-                *users += 1;
-                guard.clone()
-            })
-        });
-        let guard = match shared {
-            Some(guard) => guard,
-            None => {
-                let guard = Arc::new(locks.acquire(tape, on_wait).await?);
-                self.with(id, |it| it.lock = Some((guard.clone(), 1)));
-                guard
-            }
-        };
-        Ok(SharedLock { sessions: self.clone(), id: id.clone(), _guard: guard })
-    }
-
     /// All environments and task scopes, for closing.
     pub(crate) fn drain(&self) -> Vec<(Option<Arc<dyn Environment>>, TaskScope)> {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,25 +120,5 @@ pub(crate) struct RunningGuard {
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.sessions.with(&self.id, |it| it.running.retain(|it| it.run != self.run));
-    }
-}
-
-/// One turn's share of a session's lock.
-pub(crate) struct SharedLock {
-    sessions: Arc<Sessions>,
-    id: SessionId,
-    _guard: Arc<SessionGuard>,
-}
-
-impl Drop for SharedLock {
-    fn drop(&mut self) {
-        self.sessions.with(&self.id, |it| {
-            if let Some((_, users)) = &mut it.lock {
-                *users -= 1;
-                if *users == 0 {
-                    it.lock = None;
-                }
-            }
-        });
     }
 }

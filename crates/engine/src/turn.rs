@@ -21,6 +21,7 @@ use crate::{
     command::{self, Command},
     prompt::with_header,
     runtime::{Inner, TurnOptions},
+    sessions::SessionGuard,
     step::{emit, millis, put, run_id},
 };
 
@@ -190,11 +191,11 @@ impl Plan<'_> {
     }
 
     /// Takes the session's lock, telling the person when there is a wait.
-    async fn lock(&self, tape: &Tape) -> Result<Option<crate::sessions::SharedLock>, TurnError> {
+    async fn lock(&self, tape: &Tape) -> Result<Option<SessionGuard>, TurnError> {
         let Some(locks) = self.inner.locks.as_ref().filter(|_| !self.session.is_temporary()) else { return Ok(None) };
         let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
         let on_wait = move |notice: String| drop(tx.send(notice));
-        let taking = std::pin::pin!(self.inner.sessions.lock(&self.session, tape.name(), &**locks, &on_wait));
+        let taking = std::pin::pin!(locks.acquire(tape.name(), &on_wait));
         let mut taking = taking.fuse();
         let taken = loop {
             tokio::select! {

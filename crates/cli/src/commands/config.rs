@@ -1,0 +1,37 @@
+//! `bub config show`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bub::settings::Settings;
+use serde_json::json;
+
+use crate::{args::ConfigCommand, output};
+
+/// Prints every setting and where it comes from.
+pub(crate) fn run(command: ConfigCommand, settings: &Settings) -> Result<ExitCode> {
+    let ConfigCommand::Show { json } = command;
+    let shown = settings.shown();
+    let width = shown.iter().map(|it| it.key.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for it in &shown {
+        let origins: Vec<_> = it.origins.iter().map(ToString::to_string).collect();
+        if json {
+            let value = json!({"key": it.key, "value": it.value, "set": it.is_set, "from": origins});
+            text.push_str(&value.to_string());
+            text.push('\n');
+        } else {
+            text.push_str(&format!("{:width$}  {}  ({})\n", it.key, it.value, origins.join(", ")));
+        }
+    }
+    output::out(&text)?;
+    for unknown in settings.unknown_keys() {
+        output::note(&format!(
+            "note: '{}' (line {} of {}) is not a setting of bub and has no effect unless a plugin reads it",
+            unknown.key,
+            unknown.line,
+            settings.paths.config_file().display()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}

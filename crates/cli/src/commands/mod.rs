@@ -1,0 +1,78 @@
+//! One file per command.
+
+mod config;
+mod list;
+mod run;
+mod tape;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use bub::{
+    Builder,
+    settings::{Settings, Sources},
+};
+use clap::CommandFactory as _;
+
+use crate::{
+    args::{Args, Command},
+    error::UsageError,
+    output,
+};
+
+/// Does what the command line asks for.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    if let Command::Completions { shell } = args.command {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Args::command(), "bub", &mut script);
+        output::out(&String::from_utf8_lossy(&script))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (settings, workspace) = load(&args)?;
+    log(args.verbose.max(settings.verbose));
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    match args.command {
+        Command::Run(run) => run::run(run, settings, workspace).await,
+        Command::Tape(command) => tape::run(command, settings, workspace).await,
+        Command::Tools { json } => list::tools(&Builder::new(settings, workspace).build()?, json),
+        Command::Hooks => list::hooks(&Builder::new(settings, workspace).build()?),
+        Command::Config(command) => config::run(command, &settings),
+        Command::Completions { .. } => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Reads the settings, and finds the workspace.
+fn load(args: &Args) -> Result<(Settings, PathBuf)> {
+    #[expect(clippy::disallowed_methods, reason = "the program's current directory is read here and passed on")]
+    let cwd = std::env::current_dir().context("cannot tell the current directory")?;
+    let mut sources = Sources::of_process(&cwd);
+    for pair in &args.set {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(UsageError(format!("--set takes KEY=VALUE, got '{pair}'")).into());
+        };
+        sources = sources.with_override(key, value, "--set");
+    }
+    let settings = Settings::load(sources)?;
+    let workspace = args.workspace.as_ref().map_or_else(|| cwd.clone(), |it| cwd.join(it));
+    Ok((settings, workspace))
+}
+
+/// Sends logs to standard error.
+fn log(verbosity: u8) {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let level = match verbosity {
+        0 => "warn",
+        1 => "bub=info,bub_engine=info,bub_host=info,bub_models=info,bub_tools=info,warn",
+        2 => "bub=debug,bub_engine=debug,bub_host=debug,bub_models=debug,bub_tools=debug,info",
+        _ => "trace",
+    };
+    let filter = std::env::var_os("BUB_LOG")
+        .and_then(|it| EnvFilter::try_new(it.to_str()?).ok())
+        .unwrap_or_else(|| EnvFilter::new(level));
+    let color = output::wants_color(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color).without_time();
+    // Only a second call could fail, and there is none.
+    drop(subscriber.with_target(verbosity > 1).try_init());
+}
