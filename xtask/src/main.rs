@@ -1,2 +1,39 @@
-//! x
-fn main() {}
+//! `cargo xtask`: see `cargo xtask --help`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::{bench, commands};
+
+/// Checks, tests and benches of the workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", disable_version_flag = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Check formatting, lints, the architecture's invariants and the documentation
+    Check,
+    /// Run the tests, documentation examples included
+    Test(commands::TestOptions),
+    /// Check the architecture's invariants only
+    Tidy,
+    /// Write the generated pages of docs/reference anew
+    Docs,
+    /// Measure the release binary against a floor, in one run
+    Bench(bench::Options),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let ok = match Cli::parse().task {
+        Task::Check => commands::check()?,
+        Task::Test(options) => commands::test(&options)?,
+        Task::Tidy => commands::tidy()?,
+        Task::Docs => commands::docs()?,
+        Task::Bench(options) => bench::run(&options)?,
+    };
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
