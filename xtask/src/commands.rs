@@ -40,7 +40,9 @@ pub fn check() -> Result<bool> {
         )?
         && run(
             "documentation",
-            cargo().args(["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "--deny warnings"),
+            cargo()
+                .args(["doc", "--workspace", "--lib", "--no-deps", "--locked"])
+                .env("RUSTDOCFLAGS", "--deny warnings"),
         )?)
 }
 

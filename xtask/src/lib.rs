@@ -1,7 +1,7 @@
 //! Checks, tests and benches of the workspace; `cargo xtask` runs them.
 //!
 //! [`tidy`] holds the architecture's invariants as code, [`commands`] the checks and tests that
-//! run cargo, [`bench`] the measures against a floor.
+//! run cargo, [`mod@bench`] the measures against a floor.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool, whose output is the terminal's")]
 

@@ -66,8 +66,7 @@ pub(crate) enum Command {
                         Exit codes: 0 ok, 1 the turn failed, 2 wrong usage or settings, 130 interrupted."
 )]
 pub(crate) struct RunArgs {
-    /// What to say; `-`, or nothing when input is piped, reads standard input
-    #[arg(allow_hyphen_values = true)]
+    /// What to say (after `--` if it begins with a dash); `-`, or nothing when input is piped, reads standard input
     pub(crate) message: Option<String>,
 
     /// Session to continue [default: CHANNEL:CHAT_ID]

@@ -17,11 +17,11 @@ struct Problem {
     input: Value,
 }
 
-/// Checks and converts the arguments of a call.
+/// Checks and converts the arguments of a call. `name` is the tool's, as the caller knows it.
 ///
 /// # Errors
 /// `invalid_input` that lists all problems in `details.errors`.
-pub(crate) fn validate(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Value, ToolError> {
+pub(crate) fn validate(spec: &ToolSpec, name: &str, args: &Map<String, Value>) -> Result<Value, ToolError> {
     let empty = Map::new();
     let properties = spec.parameters.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let required: Vec<&str> = spec
@@ -36,32 +36,32 @@ pub(crate) fn validate(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Val
         || (properties.is_empty() && spec.parameters.get("properties").is_none());
     let mut problems = Vec::new();
     let mut converted = Map::new();
-    for (name, value) in args {
-        match properties.get(name) {
+    for (parameter, value) in args {
+        match properties.get(parameter) {
             Some(schema) => match convert(schema, value) {
-                Ok(it) => drop(converted.insert(name.clone(), it)),
+                Ok(it) => drop(converted.insert(parameter.clone(), it)),
                 Err((code, expected)) => problems.push(Problem {
                     code,
-                    parameter: name.clone(),
-                    message: format!("'{name}': {expected}"),
+                    parameter: parameter.clone(),
+                    message: format!("'{parameter}': {expected}"),
                     input: value.clone(),
                 }),
             },
-            None if is_open => drop(converted.insert(name.clone(), value.clone())),
+            None if is_open => drop(converted.insert(parameter.clone(), value.clone())),
             // Models repeat a parameter that they know from elsewhere; naming the right ones helps most.
             None => problems.push(Problem {
                 code: "unexpected_keyword_argument",
-                parameter: name.clone(),
-                message: format!("'{name}' is not a parameter; {}", known(properties)),
+                parameter: parameter.clone(),
+                message: format!("'{parameter}' is not a parameter; {}", known(properties)),
                 input: value.clone(),
             }),
         }
     }
-    for name in required.iter().filter(|it| !args.contains_key(**it)) {
+    for parameter in required.iter().filter(|it| !args.contains_key(**it)) {
         problems.push(Problem {
             code: "missing_argument",
-            parameter: (*name).to_owned(),
-            message: format!("'{name}' is required{}", expectation(properties.get(*name))),
+            parameter: (*parameter).to_owned(),
+            message: format!("'{parameter}' is required{}", expectation(properties.get(*parameter))),
             input: Value::Object(args.clone()),
         });
     }
@@ -69,7 +69,7 @@ pub(crate) fn validate(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Val
         return Ok(Value::Object(converted));
     }
     let summary: Vec<_> = problems.iter().map(|it| it.message.as_str()).collect();
-    Err(ToolError::invalid(format!("Tool '{}' argument validation failed.", spec.name))
+    Err(ToolError::invalid(format!("Tool '{name}' argument validation failed."))
         .with_detail("errors", problems.iter().map(Problem::to_value).collect::<Value>())
         .with_cause(summary.join("; ")))
 }
@@ -323,14 +323,14 @@ mod tests {
     fn ok(parameter: &str, input: Value, expected: Value) {
         let mut args = Map::from_iter([("s".to_owned(), json!("x"))]);
         args.insert(parameter.to_owned(), input.clone());
-        let converted = validate(&spec(), &args).unwrap_or_else(|err| panic!("{parameter}={input}: {err:?}"));
+        let converted = validate(&spec(), "t_x", &args).unwrap_or_else(|err| panic!("{parameter}={input}: {err:?}"));
         assert_eq!(converted[parameter], expected, "{parameter}={input}");
     }
 
     fn bad(parameter: &str, input: Value, code: &str, message: &str) {
         let mut args = Map::from_iter([("s".to_owned(), json!("x"))]);
         args.insert(parameter.to_owned(), input.clone());
-        let err = validate(&spec(), &args).map(|it| panic!("{it}")).unwrap_err();
+        let err = validate(&spec(), "t_x", &args).map(|it| panic!("{it}")).unwrap_err();
         let problem = &err.details["errors"][0];
         assert_eq!((&problem["type"], &problem["loc"][0]), (&json!(code), &json!(parameter)), "{input}");
         assert_eq!(problem["msg"], message, "{input}");
@@ -391,8 +391,8 @@ mod tests {
     #[test]
     fn all_problems_are_told_at_once() {
         let args = Map::from_iter([("i".to_owned(), json!("x")), ("zz".to_owned(), json!(1))]);
-        let err = validate(&spec(), &args).unwrap_err();
-        assert_eq!(err.message, "Tool 't.x' argument validation failed.");
+        let err = validate(&spec(), "t_x", &args).unwrap_err();
+        assert_eq!(err.message, "Tool 't_x' argument validation failed.");
         assert_eq!(err.cause().matches("; ").count(), 3, "{}", err.cause());
         let codes: Vec<_> = err.details["errors"].as_array().unwrap().iter().map(|it| it["type"].clone()).collect();
         assert_eq!(codes, ["int_parsing", "unexpected_keyword_argument", "missing_argument"]);

@@ -64,7 +64,7 @@ pub(crate) fn parse(line: &str, tools: &ToolSet) -> Result<Command, String> {
     if tools.get(SHELL).is_none() {
         return Err(format!("{SHELL} tool is not available"));
     }
-    let names: Vec<_> = tools.iter().map(|it| it.spec().name.to_string()).collect();
+    let names: Vec<_> = tools.iter().map(|it| it.name().to_owned()).collect();
     Ok(Command {
         name: first.to_owned(),
         tool: SHELL.to_owned(),

@@ -108,7 +108,7 @@ impl Executor {
             caller: ctx.caller,
         };
         let started = Instant::now();
-        let mut decision = self.hooks.before_tool(&ctx.state, &mut call).await;
+        let mut decision = self.hooks.before_tool(ctx, &mut call).await;
         if matches!(decision, ToolStep::Proceed) {
             let mut event = ToolCallStarted { state: ctx.state.clone(), call, decision };
             ctx.events.emit(&mut event).await.map_err(|err| TurnError::Handler(err.to_string()))?;
@@ -122,7 +122,7 @@ impl Executor {
             }
             ToolStep::Proceed => {
                 let args = call.args.as_object().cloned().unwrap_or_default();
-                match arguments::validate(spec, &args) {
+                match arguments::validate(spec, name, &args) {
                     Ok(args) => {
                         log_start(name, &args);
                         match self.guarded(&**tool, args, ctx, started).await {
@@ -144,11 +144,14 @@ impl Executor {
             // From here on everybody sees what the model will read.
             *reply = ToolReply::text(reply.rendering());
         }
-        self.hooks.after_tool(&ctx.state, &call, &mut result).await;
+        self.hooks.after_tool(ctx, &call, &mut result).await;
         let elapsed = started.elapsed();
         match &result {
-            Ok(_) => tracing::info!("tool.call.success name={name} elapsed_time={:.2}ms", elapsed.as_secs_f64() * 1e3),
+            Ok(_) => {
+                tracing::info!(target: "bub::tool", "tool.call.success name={name} elapsed_time={:.2}ms", elapsed.as_secs_f64() * 1e3)
+            }
             Err(err) => tracing::error!(
+                target: "bub::tool",
                 "tool.call.error name={name} elapsed_time={:.2}ms error={}",
                 elapsed.as_secs_f64() * 1e3,
                 text::elide(err.cause(), MAX_LOGGED_ARGUMENT)
@@ -172,7 +175,7 @@ impl Executor {
         tokio::select! {
             biased;
             () = ctx.cancel.cancelled() => {
-                tracing::info!("tool.call.cancelled name={} {}", tool.spec().name, aborted(started));
+                tracing::info!(target: "bub::tool", "tool.call.cancelled name={} {}", tool.spec().name, aborted(started));
                 None
             }
             done = work => Some(done.unwrap_or_else(|panic| {
@@ -264,7 +267,7 @@ fn malformed(arguments: &str, cut_off: Option<&str>) -> ToolError {
 }
 
 fn log_start(name: &str, args: &Value) {
-    if tracing::enabled!(tracing::Level::INFO) {
+    if tracing::enabled!(target: "bub::tool", tracing::Level::INFO) {
         let shown: Vec<_> = args
             .as_object()
             .into_iter()
@@ -277,6 +280,6 @@ fn log_start(name: &str, args: &Value) {
                 }
             })
             .collect();
-        tracing::info!("tool.call.start name={name} {{ {} }}", shown.join(", "));
+        tracing::info!(target: "bub::tool", "tool.call.start name={name} {{ {} }}", shown.join(", "));
     }
 }

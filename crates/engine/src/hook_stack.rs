@@ -9,7 +9,7 @@ use bub_kernel::{
     error::ToolError,
     hooks::{Hooks, ModelOutcome, ModelStep, ToolCall, ToolStep, ToolView},
     model::ModelRequest,
-    tool::ToolReply,
+    tool::{ToolContext, ToolReply},
     turn::{Inbound, Outbound, Prompt, SessionId, TurnState},
 };
 use futures::FutureExt as _;
@@ -144,9 +144,9 @@ impl HookStack {
         }
     }
 
-    pub(crate) async fn before_tool(&self, state: &TurnState, call: &mut ToolCall) -> ToolStep {
+    pub(crate) async fn before_tool(&self, ctx: &ToolContext, call: &mut ToolCall) -> ToolStep {
         for hook in self.highest_first() {
-            match isolated(hook, "before_tool", hook.before_tool(state, call)).await {
+            match isolated(hook, "before_tool", hook.before_tool(ctx, call)).await {
                 Some(ToolStep::Proceed) | None => {}
                 Some(decided) => return decided,
             }
@@ -156,12 +156,12 @@ impl HookStack {
 
     pub(crate) async fn after_tool(
         &self,
-        state: &TurnState,
+        ctx: &ToolContext,
         call: &ToolCall,
         result: &mut Result<ToolReply, ToolError>,
     ) {
         for hook in self.highest_first() {
-            isolated(hook, "after_tool", hook.after_tool(state, call, result)).await;
+            isolated(hook, "after_tool", hook.after_tool(ctx, call, result)).await;
         }
     }
 

@@ -1,7 +1,6 @@
 //! What lives as long as the program: tools, hooks, models, sessions; and turns on them.
 
 use std::{
-    collections::HashMap,
     fmt,
     pin::Pin,
     sync::{Arc, Weak},
@@ -21,7 +20,7 @@ use bub_kernel::{
     secret::SecretMask,
     tape::{Tape, TapeName, TapeStore},
     task::TaskScope,
-    tool::{DynTool, ToolContext, ToolReply, ToolSet, ToolSpec},
+    tool::{ToolContext, ToolReply, ToolSet},
     turn::{
         Agent, EventSink, Host, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnRequest,
         TurnResult, TurnState,
@@ -136,7 +135,6 @@ pub(crate) struct Inner {
     me: Weak<Self>,
     pub(crate) settings: EngineSettings,
     pub(crate) tools: Arc<ToolSet>,
-    specs: HashMap<String, Arc<ToolSpec>>,
     pub(crate) hooks: HookStack,
     pub(crate) executor: Executor,
     pub(crate) context: Arc<dyn ContextBuilder>,
@@ -160,7 +158,6 @@ impl Runtime {
     pub fn new(parts: RuntimeParts) -> Self {
         let RuntimeParts { registry, settings, store, environment, workspace, clock, events, mask, locks } = parts;
         let hooks = HookStack::new(&registry.hooks);
-        let specs = registry.tools.iter().map(|it| (it.spec().name.to_string(), Arc::new(it.spec().clone()))).collect();
         let executor = Executor { hooks: hooks.clone(), mask, max_concurrency: settings.max_tool_concurrency };
         let tasks = TaskScope::default();
         for service in registry.services {
@@ -171,7 +168,6 @@ impl Runtime {
             me: me.clone(),
             settings,
             tools: Arc::new(registry.tools),
-            specs,
             hooks,
             executor,
             context: registry.context.unwrap_or_else(|| Arc::new(DefaultContext)),
@@ -271,15 +267,6 @@ impl Inner {
                     if known.is_empty() { "none".to_owned() } else { known.join(", ") }
                 )))
             }
-        }
-    }
-
-    /// A tool's definition, shared when the tool was registered.
-    pub(crate) fn spec(&self, tool: &Arc<dyn DynTool>) -> Arc<ToolSpec> {
-        let spec = tool.spec();
-        match self.specs.get(spec.name.as_ref()) {
-            Some(known) if **known == *spec => known.clone(),
-            _ => Arc::new(spec.clone()),
         }
     }
 }

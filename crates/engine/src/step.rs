@@ -128,7 +128,7 @@ impl Step<'_> {
             model: self.model_id.to_owned(),
             system: system.clone(),
             messages,
-            tools: view.direct.iter().map(|it| inner.spec(it)).collect(),
+            tools: view.direct.iter().map(|it| it.spec().clone()).collect(),
             options: ModelOptions {
                 reasoning_effort: state
                     .reasoning_effort

@@ -22,7 +22,7 @@ use crate::{
     error::ToolError,
     message::{TokenUsage, ToolCallRequest},
     model::{ModelError, ModelRequest},
-    tool::{Caller, DynTool, ToolReply},
+    tool::{Caller, DynTool, ToolContext, ToolReply},
     turn::{Inbound, Outbound, Prompt, SessionId, TurnState},
 };
 
@@ -148,11 +148,11 @@ pub trait Hooks: Send + Sync {
     /// After a model call, failed ones included. *Observed*; not told of cancelled ones.
     async fn after_model(&self, _state: &TurnState, _outcome: &ModelOutcome<'_>) {}
     /// Before a tool call. *Chained.*
-    async fn before_tool(&self, _state: &TurnState, _call: &mut ToolCall) -> ToolStep {
+    async fn before_tool(&self, _ctx: &ToolContext, _call: &mut ToolCall) -> ToolStep {
         ToolStep::Proceed
     }
     /// After a tool call; may change what the caller gets. *Chained*; not told of cancelled ones.
-    async fn after_tool(&self, _state: &TurnState, _call: &ToolCall, _result: &mut Result<ToolReply, ToolError>) {}
+    async fn after_tool(&self, _ctx: &ToolContext, _call: &ToolCall, _result: &mut Result<ToolReply, ToolError>) {}
     /// Something failed. *Observed.*
     async fn on_error(&self, _stage: &'static str, _err: &(dyn Error + Send + Sync)) {}
     /// The runtime closes: stop what outlived its call. *Observed.*

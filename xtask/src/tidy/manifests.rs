@@ -12,7 +12,7 @@ use super::{Finding, Rule, Tree, tree::SourceFile};
 pub struct Layer {
     /// Where it is.
     pub folder: &'static str,
-    /// Which of our crates its product code may use. Tests may use those of [`FOR_TESTS`] too.
+    /// Which of our crates its product code may use. Its tests may use those of `FOR_TESTS` too.
     pub uses: &'static [&'static str],
     /// The most lines its sources may have without tests.
     pub budget: usize,

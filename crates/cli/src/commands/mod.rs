@@ -63,7 +63,8 @@ fn load(args: &Args) -> Result<(Settings, PathBuf)> {
 fn log(verbosity: u8) {
     use tracing_subscriber::{EnvFilter, fmt};
     let level = match verbosity {
-        0 => "warn",
+        // A failed call is not a failed turn, and the turn tells of it itself.
+        0 => "warn,bub::tool=off",
         1 => "bub=info,bub_engine=info,bub_host=info,bub_models=info,bub_tools=info,warn",
         2 => "bub=debug,bub_engine=debug,bub_host=debug,bub_models=debug,bub_tools=debug,info",
         _ => "trace",

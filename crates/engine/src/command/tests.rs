@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::*;
 
-struct Named(ToolSpec);
+struct Named(Arc<ToolSpec>);
 
 impl DynTool for Named {
-    fn spec(&self) -> &ToolSpec {
+    fn spec(&self) -> &Arc<ToolSpec> {
         &self.0
     }
 
@@ -22,14 +22,14 @@ fn tools(with_shell: bool) -> ToolSet {
     let mut tools = ToolSet::default();
     let mut add = |name: &'static str, parameters: &[&str]| {
         let properties: Map<_, _> = parameters.iter().map(|it| ((*it).to_owned(), json!({"type": "string"}))).collect();
-        tools.insert(Arc::new(Named(ToolSpec {
+        tools.insert(Arc::new(Named(Arc::new(ToolSpec {
             name: name.into(),
             description: String::new(),
             exposure: Exposure::Auto,
             deferred: false,
             parameters: json!({"type": "object", "properties": properties}),
             output: None,
-        })));
+        }))));
     };
     add("fs.read", &["path", "offset", "limit"]);
     add("tape.info", &[]);

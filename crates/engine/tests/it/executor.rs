@@ -60,7 +60,7 @@ async fn wrong_arguments_are_told_to_the_model_by_name() {
         Bench::new([Script::calls([("a", "say_echo", json!({"txt": "x", "times": "two"}))]), Script::text("ok")]);
     bench.say("go").await.unwrap();
     let result: Value = serde_json::from_str(bench.sent(1)[2].trim_start_matches("tool: ")).unwrap();
-    assert_eq!(result["message"], "Tool 'say.echo' argument validation failed.");
+    assert_eq!(result["message"], "Tool 'say_echo' argument validation failed.");
     let errors: Vec<_> = result["details"]["errors"]
         .as_array()
         .unwrap()

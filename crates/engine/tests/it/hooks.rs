@@ -11,7 +11,7 @@ use bub_kernel::{
     },
     hooks::{Hooks, ModelStep, ToolCall, ToolStep},
     model::ModelRequest,
-    tool::ToolReply,
+    tool::{ToolContext, ToolReply},
     turn::{Prompt, SessionId, TurnState},
 };
 use bub_testing::Script;
@@ -35,7 +35,7 @@ impl Hooks for Policy {
         Some(format!("I am {}.", self.0))
     }
 
-    async fn before_tool(&self, _: &TurnState, call: &mut ToolCall) -> ToolStep {
+    async fn before_tool(&self, _: &ToolContext, call: &mut ToolCall) -> ToolStep {
         match self.0 {
             "deny" => ToolStep::Deny(None),
             "deny with words" => ToolStep::Deny(Some("not today".into())),
@@ -49,7 +49,7 @@ impl Hooks for Policy {
         }
     }
 
-    async fn after_tool(&self, _: &TurnState, _: &ToolCall, result: &mut Result<ToolReply, ToolError>) {
+    async fn after_tool(&self, _: &ToolContext, _: &ToolCall, result: &mut Result<ToolReply, ToolError>) {
         if self.0 == "after" {
             let seen = match &*result {
                 Ok(reply) => reply.rendering(),

@@ -31,7 +31,8 @@ const MAX_WARNINGS: usize = 20;
 /// When what was written is forced to the disk.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Sync {
-    /// Before an append or a reset returns: it survives a loss of power.
+    /// Before an append or a reset returns: it survives a loss of power. Entries of commands alone are
+    /// not waited for.
     #[default]
     Commit,
     /// When the system likes: it survives the end of the process, not a loss of power.

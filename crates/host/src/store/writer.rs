@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bub_kernel::tape::{Entry, TapeError, TapeName};
+use bub_kernel::tape::{Entry, SESSION_START, TapeError, TapeName};
 
 use super::{
     Inner, Sync, failed,
@@ -24,7 +24,7 @@ impl Inner {
         let append = || -> io::Result<()> {
             make_dir(&self.dir)?;
             let (file, is_new) = open_locked(&path)?;
-            let written = if is_new { self.sync_dir() } else { Ok(()) };
+            let written = if is_new && self.must_last(entries) { self.sync_dir() } else { Ok(()) };
             let written = written.and_then(|()| self.append_to(tape, &file, entries));
             if written.is_err() {
                 remove_if_empty(&file, &path);
@@ -44,10 +44,8 @@ impl Inner {
         }
         write_lines(&mut bytes, entries, last_id);
         let mut file_ref = file;
-        let done = file_ref.write_all(&bytes).and_then(|()| match self.options.sync {
-            Sync::Commit => file.sync_data(),
-            Sync::Never => Ok(()),
-        });
+        let done = file_ref.write_all(&bytes);
+        let done = if self.must_last(entries) { done.and_then(|()| file.sync_data()) } else { done };
         if done.is_err() && file.metadata().is_ok_and(|it| it.len() <= len + bytes.len() as u64) {
             // Nobody else wrote behind this batch, so what got through of it can go again.
             drop(file.set_len(len));
@@ -93,6 +91,17 @@ impl Inner {
         }
         file.persist(path).map_err(|err| err.error)?;
         Ok(())
+    }
+
+    /// Whether a batch must survive a loss of power. Commands need not: whoever typed one can type it
+    /// again, and waiting for the disk would take longer than most of them.
+    fn must_last(&self, entries: &[Arc<Entry>]) -> bool {
+        let is_start = |it: &Entry| {
+            it.name() == Some(SESSION_START)
+                || it.data().and_then(|it| it.get("name")).is_some_and(|it| it == SESSION_START)
+        };
+        let can_be_repeated = |it: &Entry| it.name() == Some("command") || is_start(it);
+        self.options.sync == Sync::Commit && !entries.iter().all(|it| can_be_repeated(it))
     }
 
     /// Makes new, renamed and removed names last, if that is wished.

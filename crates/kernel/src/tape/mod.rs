@@ -174,7 +174,8 @@ impl Tape {
 
     /// Sets the first anchor of a tape that has none.
     pub async fn bootstrap(&self) -> Result<(), TapeError> {
-        let anchors = TapeQuery::default().kind(EntryKind::Anchor).newest_first().limit(1);
+        // Tapes begin with an anchor, so the first one is found at once, however long the tape is.
+        let anchors = TapeQuery::default().kind(EntryKind::Anchor).limit(1);
         if self.read(&anchors).await?.is_empty() {
             self.handoff(SESSION_START, json!({"owner": "human"})).await?;
         }

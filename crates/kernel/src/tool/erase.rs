@@ -1,6 +1,9 @@
 //! From a typed tool to one that can be listed, looked up and called by name.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 use futures::future::BoxFuture;
 use schemars::schema_for;
@@ -40,33 +43,43 @@ impl ToolReply {
 
 /// A tool whose types are known only at run time: tools of other programs, and erased [`Tool`]s.
 pub trait DynTool: Send + Sync {
-    /// What callers are told.
-    fn spec(&self) -> &ToolSpec;
+    /// What callers are told; may be made when it is first asked for.
+    fn spec(&self) -> &Arc<ToolSpec>;
+    /// The runtime name, without making the rest of the definition.
+    fn name(&self) -> &str {
+        &self.spec().name
+    }
     /// Does the work; `args` is a JSON object that fits the schema of the parameters.
     fn call<'a>(&'a self, ctx: &'a ToolContext, args: Value) -> BoxFuture<'a, Result<ToolReply, ToolError>>;
 }
 
 struct Erased<T> {
     tool: T,
-    spec: ToolSpec,
+    /// Made when it is first asked for: a command that calls one tool need not wait for the schemas of all.
+    spec: OnceLock<Arc<ToolSpec>>,
 }
 
 /// Erases a typed tool's types. The doc comment of its arguments becomes its description.
-pub fn erase<T: Tool>(tool: T) -> std::sync::Arc<dyn DynTool> {
-    let spec = ToolSpec {
-        name: Cow::Borrowed(T::NAME),
-        description: schema::description::<T::Args>(),
-        exposure: T::EXPOSURE,
-        deferred: T::DEFERRED,
-        parameters: T::parameters(),
-        output: Some(schema_for!(T::Output).to_value()),
-    };
-    std::sync::Arc::new(Erased { tool, spec })
+pub fn erase<T: Tool>(tool: T) -> Arc<dyn DynTool> {
+    Arc::new(Erased { tool, spec: OnceLock::new() })
 }
 
 impl<T: Tool> DynTool for Erased<T> {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn spec(&self) -> &Arc<ToolSpec> {
+        self.spec.get_or_init(|| {
+            Arc::new(ToolSpec {
+                name: Cow::Borrowed(T::NAME),
+                description: schema::description::<T::Args>(),
+                exposure: T::EXPOSURE,
+                deferred: T::DEFERRED,
+                parameters: T::parameters(),
+                output: Some(schema_for!(T::Output).to_value()),
+            })
+        })
+    }
+
+    fn name(&self) -> &str {
+        T::NAME
     }
 
     fn call<'a>(&'a self, ctx: &'a ToolContext, args: Value) -> BoxFuture<'a, Result<ToolReply, ToolError>> {

@@ -13,14 +13,14 @@ pub struct ToolSet {
 
 impl fmt::Debug for ToolSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter().map(|it| &it.spec().name)).finish()
+        f.debug_list().entries(self.iter().map(|it| it.name())).finish()
     }
 }
 
 impl ToolSet {
     /// Adds a tool and returns the one of that name that it replaces, whose place it takes.
     pub fn insert(&mut self, tool: Arc<dyn DynTool>) -> Option<Arc<dyn DynTool>> {
-        let name = tool.spec().name.to_string();
+        let name = tool.name().to_owned();
         match self.by_name.get(&name).and_then(|idx| self.order.get_mut(*idx)) {
             Some(place) => Some(std::mem::replace(place, tool)),
             None => {
@@ -43,8 +43,8 @@ impl ToolSet {
         let wanted = name.trim().to_lowercase();
         self.order
             .iter()
-            .find(|it| it.spec().name.to_lowercase() == wanted)
-            .or_else(|| self.order.iter().find(|it| it.spec().alias().to_lowercase() == wanted))
+            .find(|it| it.name().to_lowercase() == wanted)
+            .or_else(|| self.order.iter().find(|it| it.name().replace('.', "_").to_lowercase() == wanted))
     }
 
     /// The runtime names of the tools that a caller named in either form.
@@ -56,7 +56,7 @@ impl ToolSet {
         let mut unknown = Vec::new();
         for name in names.iter().map(AsRef::as_ref) {
             match self.find(name) {
-                Some(tool) => found.push(tool.spec().name.to_string()),
+                Some(tool) => found.push(tool.name().to_owned()),
                 None => unknown.push(format!("'{name}'")),
             }
         }

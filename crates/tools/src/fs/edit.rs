@@ -118,7 +118,7 @@ impl Edit {
         }
         let (old, new) = (to_crlf(old), to_crlf(new));
         let n_places = if is_crlf { tail.matches(&old).count() } else { 0 };
-        (n_places > 0).then(|| Self { from, old, new, n_places: n_places as u64 })
+        (n_places > 0).then_some(Self { from, old, new, n_places: n_places as u64 })
     }
 
     fn apply(&self, text: &str) -> String {

@@ -1,14 +1,26 @@
 //! Markdown from HTML.
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use htmd::{HtmlToMarkdown, Node};
+use html5ever::{
+    ParseOpts, parse_document,
+    tendril::{StrTendril, TendrilSink as _},
+    tree_builder::TreeBuilderOpts,
+};
+use markup5ever_rcdom::RcDom;
 
 /// Bytes of HTML that are converted at most; a larger page stays as it is.
 const MAX_SOURCE_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes that are parsed between two looks at the clock.
+const STEP_BYTES: usize = 16 * 1024;
 /// How deep elements may be nested; the converter recurses, and deeper pages stay as they are.
 const MAX_DEPTH: usize = 200;
-/// How long a conversion may take; a page that needs longer stays as it is.
+/// How long a conversion may take; a page that needs longer stays as it is. Parsing a page made to be
+/// slow takes time that grows with the square of its size.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Elements that say nothing to a reader.
 const SKIPPED: [&str; 5] = ["head", "title", "script", "style", "template"];
@@ -18,16 +30,43 @@ pub(super) async fn from_html(html: &str) -> Option<String> {
     if html.len() > MAX_SOURCE_BYTES {
         return None;
     }
-    let html = html.to_owned();
-    let work = tokio::task::spawn_blocking(move || convert(&html));
+    let (html, deadline) = (html.to_owned(), Instant::now() + MAX_WAIT);
+    let work = tokio::task::spawn_blocking(move || convert(&html, deadline));
     tokio::time::timeout(MAX_WAIT, work).await.ok()?.ok()?
 }
 
-fn convert(html: &str) -> Option<String> {
-    // Without scripts, what pages keep for readers without scripts is part of them.
-    let converter = HtmlToMarkdown::builder().skip_tags(SKIPPED.to_vec()).scripting_enabled(false).build();
-    let tree = converter.html_to_tree(html).ok()?;
+fn convert(html: &str, deadline: Instant) -> Option<String> {
+    let tree = parse(html, deadline)?.document;
+    let converter = HtmlToMarkdown::builder().skip_tags(SKIPPED.to_vec()).build();
     is_shallow(&tree).then(|| converter.tree_to_markdown(&tree))
+}
+
+/// Parses step by step, as nobody can stop a thread that parses the whole.
+fn parse(html: &str, deadline: Instant) -> Option<RcDom> {
+    // Without scripts, what pages keep for readers without scripts is part of them.
+    let tree_builder = TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() };
+    let mut parser = parse_document(RcDom::default(), ParseOpts { tree_builder, ..ParseOpts::default() });
+    let mut rest = html;
+    while !rest.is_empty() {
+        let (step, later) = rest.split_at_checked(rest.floor_char_boundary(STEP_BYTES))?;
+        parser.process(StrTendril::from_slice(step));
+        if Instant::now() > deadline || is_deep_at_the_end(&parser.tokenizer.sink.sink.document) {
+            return None;
+        }
+        rest = later;
+    }
+    Some(parser.finish())
+}
+
+/// Whether what is parsed next would be nested too deeply.
+fn is_deep_at_the_end(tree: &Rc<Node>) -> bool {
+    let mut node = tree.clone();
+    for _ in 0..=MAX_DEPTH {
+        let last = node.children.borrow().last().cloned();
+        let Some(last) = last else { return false };
+        node = last;
+    }
+    true
 }
 
 fn is_shallow(tree: &Rc<Node>) -> bool {
@@ -56,6 +95,7 @@ mod tests {
     async fn deep_and_large_pages_stay_as_they_are() {
         assert_eq!(from_html(&"<div>".repeat(100_000)).await, None);
         assert_eq!(from_html(&"<b>".repeat(100_000)).await, None);
+        assert_eq!(from_html(&"<table><td>".repeat(100_000)).await, None);
         assert_eq!(from_html(&"<ul><li>".repeat(90)).await.map(|_| ()), Some(()));
         assert_eq!(from_html(&"x".repeat(MAX_SOURCE_BYTES + 1)).await, None);
     }

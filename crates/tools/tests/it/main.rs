@@ -2,10 +2,13 @@
 
 #[cfg(test)]
 mod bash;
+#[cfg(test)]
 mod fs;
 #[cfg(test)]
 mod session;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tape;
+#[cfg(test)]
 mod web;

@@ -75,10 +75,10 @@ async fn quit_ends_the_shells_and_turns_of_its_session() {
 }
 
 /// A tool that a plugin could bring.
-struct Plain(ToolSpec);
+struct Plain(Arc<ToolSpec>);
 
 impl DynTool for Plain {
-    fn spec(&self) -> &ToolSpec {
+    fn spec(&self) -> &Arc<ToolSpec> {
         &self.0
     }
 
@@ -89,7 +89,14 @@ impl DynTool for Plain {
 
 fn plain(name: &'static str, exposure: Exposure, parameters: Value, description: &str) -> Arc<dyn DynTool> {
     let description = description.to_owned();
-    Arc::new(Plain(ToolSpec { name: name.into(), description, exposure, deferred: false, parameters, output: None }))
+    Arc::new(Plain(Arc::new(ToolSpec {
+        name: name.into(),
+        description,
+        exposure,
+        deferred: false,
+        parameters,
+        output: None,
+    })))
 }
 
 fn with(tools: Vec<Arc<dyn DynTool>>) -> ToolContext {
@@ -121,11 +128,11 @@ async fn help_is_made_from_the_tools_that_there_are() {
           ,help
           ,tape.anchors
         Commands:
-          ,help [name]: List the commands and tools, or show one of them in full.
-          ,model model_id: Set the model of this session, from the next turn on.
+          ,help [name]: List the commands and tools, or show one of them in full
+          ,model model_id: Set the model of this session, from the next turn on
         Tools, called the same way:
-          ,weather.now city [days=1] [units] [tags=[]]: Tells the weather.
-          ,tape.anchors: List the names of all anchors of this session's tape, oldest first.
+          ,weather.now city [days=1] [units] [tags=[]]: Tells the weather
+          ,tape.anchors: List the names of all anchors of this session's tape, oldest first
         Arguments are given in that order or as key=value; lists and objects as JSON.
         ,help NAME shows one of them in full.
         Any other command after ',' is unknown."#]]

@@ -52,7 +52,7 @@ impl Workspace {
 
     /// What a test may compare: the text with the folder's own path left out.
     pub(crate) fn relative(&self, text: &str) -> String {
-        text.replace(self.outside("").to_str().unwrap(), "")
+        text.replace(self.folder.path().canonicalize().unwrap().to_str().unwrap(), "")
     }
 }
 

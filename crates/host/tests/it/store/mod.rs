@@ -7,7 +7,6 @@ mod fixtures;
 mod queries;
 mod session_lock;
 mod writers;
-mod zperf;
 
 use std::{fs, path::Path, sync::Arc};
 

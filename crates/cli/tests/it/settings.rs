@@ -1,0 +1,57 @@
+//! Settings as the program shows and checks them.
+
+use crate::home::TestHome;
+
+#[test]
+fn config_show_tells_where_values_come_from_and_hides_secrets() {
+    let home = TestHome::new().var("BUB_API_KEY", "sk-live-abcdefghijklmnop").var("BUB_MAX_STEPS", "7");
+    home.config("model: openai:gpt\nmax_steps: 3\nnonsense: 1\n");
+    let ran = home.run(&["config", "show", "--set", "max_tokens=99"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let row = |key: &str| ran.out.lines().find(|it| it.split_whitespace().next() == Some(key)).unwrap_or_default();
+    assert!(row("model").contains("openai:gpt") && row("model").contains("config.yml"), "{}", ran.out);
+    assert!(row("max_steps").contains('7') && row("max_steps").contains("BUB_MAX_STEPS"), "{}", ran.out);
+    assert!(row("max_tokens").contains("99") && row("max_tokens").contains("--set"), "{}", ran.out);
+    assert!(!ran.out.contains("sk-live-abcdefghijklmnop"), "{}", ran.out);
+    assert!(ran.err.contains("'nonsense' (line 3"), "{}", ran.err);
+    let json = home.run(&["config", "show", "--json"]).ok();
+    assert!(
+        json.lines().all(|it| serde_json::from_str::<serde_json::Value>(it).is_ok()) && !json.contains("abcdefghijklm")
+    );
+}
+
+#[test]
+fn unreadable_configuration_names_file_line_and_what_was_expected() {
+    let home = TestHome::new();
+    for (yaml, expected) in [
+        ("model: [1\n", "config.yml:"),
+        ("max_steps: many\n", "config.yml:1"),
+        ("- a\n- b\n", "config.yml"),
+        ("command_prefix: 'a b'\n", "command_prefix must be non-empty and contain no whitespace"),
+    ] {
+        home.config(yaml);
+        let err = home.run(&["run", ",echo hi"]).failed(2);
+        assert!(err.starts_with("error: ") && err.contains(expected), "{yaml}: {err}");
+    }
+    let home = TestHome::new();
+    assert!(home.run(&["--set", "nonsense=1", "run", ",echo"]).failed(2).contains("there is no setting 'nonsense'"));
+    assert!(home.run(&["--set", "nonsense", "run", ",echo"]).failed(2).contains("KEY=VALUE"));
+}
+
+#[test]
+fn the_prefix_of_commands_is_a_setting() {
+    let home = TestHome::new().var("BUB_COMMAND_PREFIX", "::");
+    assert_eq!(home.run(&["run", "::echo hi"]).ok(), "hi\n");
+    assert!(home.run(&["run", "::help"]).ok().starts_with("Commands use '::' at line start."));
+    home.run(&["run", ",echo hi"]).failed(2);
+}
+
+#[test]
+fn a_dotenv_file_is_read_and_reaches_commands_but_its_keys_do_not() {
+    let home = TestHome::new();
+    home.write(".env", "BUB_MAX_STEPS=4\nBUB_API_KEY=sk-live-abcdefghijklmnop\nGREETING=hello\n");
+    let shown = home.run(&["config", "show"]).ok();
+    let row = shown.lines().find(|it| it.starts_with("max_steps")).unwrap();
+    assert!(row.contains('4') && row.contains(".env"), "{row}");
+    assert_eq!(home.run(&["run", ",echo $GREETING-$BUB_API_KEY"]).ok(), "hello-\n");
+}
