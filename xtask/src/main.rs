@@ -1,5 +1,7 @@
 //! `cargo xtask`: see `cargo xtask --help`.
 
+#![expect(clippy::print_stderr, reason = "a developer's tool, whose output is the terminal's")]
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -27,13 +29,20 @@ enum Task {
     Bench(bench::Options),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    let ok = match Cli::parse().task {
-        Task::Check => commands::check()?,
-        Task::Test(options) => commands::test(&options)?,
-        Task::Tidy => commands::tidy()?,
-        Task::Docs => commands::docs()?,
-        Task::Bench(options) => bench::run(&options)?,
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Check => commands::check(),
+        Task::Test(options) => commands::test(&options),
+        Task::Tidy => commands::tidy(),
+        Task::Docs => commands::docs(),
+        Task::Bench(options) => bench::run(&options),
     };
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(err) => {
+            eprintln!("xtask: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
