@@ -1,6 +1,10 @@
 //! The built-in hooks: what every session is told, unless plugins say more.
 
-use std::{io, path::PathBuf};
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use async_trait::async_trait;
 use bub_kernel::{
@@ -8,6 +12,7 @@ use bub_kernel::{
     text,
     turn::{Inbound, TurnState},
 };
+use tokio::sync::OnceCell;
 
 /// The most characters of a workspace's `AGENTS.md` that enter the system prompt.
 const MAX_INSTRUCTION_CHARS: usize = 64_000;
@@ -52,8 +57,9 @@ pub struct DefaultHooks {
 }
 
 /// A turn's copy of the workspace's instructions: read once, so that the prompt stays the same for all
-/// steps of a turn.
-struct Instructions(String);
+/// steps of a turn, and only when a model is asked at all.
+#[derive(Default)]
+struct Instructions(OnceCell<Option<String>>);
 
 impl DefaultHooks {
     /// Hooks for sessions in a workspace.
@@ -65,33 +71,23 @@ impl DefaultHooks {
     /// The trimmed text of `AGENTS.md`, if there is one that can be read.
     async fn instructions(&self) -> Option<String> {
         let path = self.workspace.join("AGENTS.md");
-        let read = async {
-            use tokio::io::AsyncReadExt as _;
-            let file = tokio::fs::File::open(&path).await?;
-            if !file.metadata().await?.is_file() {
-                return Err(io::Error::other("not a regular file"));
-            }
-            let mut bytes = Vec::new();
-            file.take(MAX_INSTRUCTION_BYTES).read_to_end(&mut bytes).await?;
-            Ok(bytes)
-        };
-        // Opening a named pipe would wait for a writer.
-        match tokio::fs::metadata(&path).await {
-            Ok(it) if it.is_file() => {}
-            _ => return None,
-        }
-        match read.await {
-            Ok(bytes) => {
-                let content = String::from_utf8_lossy(&bytes);
-                let trimmed = content.trim_start_matches('\u{feff}').trim();
-                (!trimmed.is_empty()).then(|| text::elide(trimmed, MAX_INSTRUCTION_CHARS).into_owned())
-            }
-            Err(err) => {
-                tracing::warn!(path = %path.display(), error = %err, "AGENTS.md was not read");
-                None
-            }
-        }
+        tokio::task::spawn_blocking(move || read_instructions(&path)).await.ok().flatten()
     }
+}
+
+fn read_instructions(path: &Path) -> Option<String> {
+    // Only a regular file is opened: a named pipe would wait for a writer.
+    if !path.metadata().is_ok_and(|it| it.is_file()) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    if let Err(err) = File::open(path).and_then(|it| it.take(MAX_INSTRUCTION_BYTES).read_to_end(&mut bytes)) {
+        tracing::warn!(path = %path.display(), error = %err, "AGENTS.md was not read");
+        return None;
+    }
+    let content = String::from_utf8_lossy(&bytes);
+    let trimmed = content.trim_start_matches('\u{feff}').trim();
+    (!trimmed.is_empty()).then(|| text::elide(trimmed, MAX_INSTRUCTION_CHARS).into_owned())
 }
 
 #[async_trait]
@@ -105,9 +101,7 @@ impl Hooks for DefaultHooks {
     }
 
     async fn load_state(&self, _: &Inbound, state: &mut TurnState) {
-        if let Some(instructions) = self.instructions().await {
-            state.set_slot(Instructions(instructions));
-        }
+        state.set_slot(Instructions::default());
     }
 
     async fn system_prompt(&self, state: &TurnState) -> Option<String> {
@@ -117,7 +111,15 @@ impl Hooks for DefaultHooks {
             prompt.push_str(sentence);
         }
         prompt.push_str("\n</context_contract>");
-        if let Some(Instructions(content)) = state.slot() {
+        let read_now;
+        let instructions = match state.slot::<Instructions>() {
+            Some(Instructions(cell)) => cell.get_or_init(|| self.instructions()).await,
+            None => {
+                read_now = self.instructions().await;
+                &read_now
+            }
+        };
+        if let Some(content) = instructions {
             prompt.push_str("\n\n<workspace_instruction>\n");
             prompt.push_str(content);
             prompt.push_str("\n</workspace_instruction>");

@@ -9,8 +9,13 @@ pub(crate) fn is_terminal() -> bool {
 
 /// Whether colours are wanted there: not when `NO_COLOR` is set, nor in a dumb terminal.
 pub(crate) fn wants_color(terminal: bool) -> bool {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
-    terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
+    terminal && variable("NO_COLOR").is_none() && variable("TERM").is_none_or(|it| it != "dumb")
+}
+
+/// A variable of the program's environment that says how to print; empty is not set.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "how the program prints is no setting of the runtime")]
+    std::env::var(name).ok().filter(|it| !it.is_empty())
 }
 
 /// Writes to standard output, at once.

@@ -148,14 +148,13 @@ impl Executor {
         let elapsed = started.elapsed();
         match &result {
             Ok(_) => {
-                tracing::info!(target: "bub::tool", "tool.call.success name={name} elapsed_time={:.2}ms", elapsed.as_secs_f64() * 1e3)
+                let ms = elapsed.as_secs_f64() * 1e3;
+                tracing::info!(target: "bub::tool", "tool.call.success name={name} elapsed_time={ms:.2}ms");
             }
-            Err(err) => tracing::error!(
-                target: "bub::tool",
-                "tool.call.error name={name} elapsed_time={:.2}ms error={}",
-                elapsed.as_secs_f64() * 1e3,
-                text::elide(err.cause(), MAX_LOGGED_ARGUMENT)
-            ),
+            Err(err) => {
+                let (ms, cause) = (elapsed.as_secs_f64() * 1e3, text::elide(err.cause(), MAX_LOGGED_ARGUMENT));
+                tracing::error!(target: "bub::tool", "tool.call.error name={name} elapsed_time={ms:.2}ms error={cause}");
+            }
         }
         let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let mut event = ToolCallFinished { state: ctx.state.clone(), call, result, duration_ms };

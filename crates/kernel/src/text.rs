@@ -119,7 +119,7 @@ pub fn thousands(number: u64) -> String {
 #[must_use]
 pub fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut tenths = bytes.saturating_mul(10);
+    let mut tenths = u128::from(bytes) * 10;
     let mut unit = None;
     for it in UNITS {
         if tenths < 10_240 {
@@ -160,7 +160,7 @@ mod tests {
         let sizes = [0, 1, 1_023, 1_024, 1_536, 5_000_000, 3_221_225_472, u64::MAX].map(human_size);
         assert_eq!(
             sizes,
-            ["0 bytes", "1 byte", "1,023 bytes", "1.0 KiB", "1.5 KiB", "4.7 MiB", "3.0 GiB", "1677721.6 TiB"]
+            ["0 bytes", "1 byte", "1,023 bytes", "1.0 KiB", "1.5 KiB", "4.7 MiB", "3.0 GiB", "16777215.9 TiB"]
         );
     }
 }

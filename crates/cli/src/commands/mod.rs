@@ -69,9 +69,8 @@ fn log(verbosity: u8) {
         2 => "bub=debug,bub_engine=debug,bub_host=debug,bub_models=debug,bub_tools=debug,info",
         _ => "trace",
     };
-    let filter = std::env::var_os("BUB_LOG")
-        .and_then(|it| EnvFilter::try_new(it.to_str()?).ok())
-        .unwrap_or_else(|| EnvFilter::new(level));
+    let filter =
+        output::variable("BUB_LOG").and_then(|it| EnvFilter::try_new(it).ok()).unwrap_or_else(|| EnvFilter::new(level));
     let color = output::wants_color(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color).without_time();
     // Only a second call could fail, and there is none.

@@ -57,6 +57,8 @@ pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -
         () = app.close() => Ok(()),
         () = interrupts.next() => Err(TurnError::Cancelled.into()),
     };
+    // The process is about to end; freeing its memory piece by piece would only take time.
+    std::mem::forget(app);
     // The answer's failure says more than that of closing.
     done.and_then(|code| closed.map(|()| code))
 }

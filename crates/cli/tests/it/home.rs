@@ -68,6 +68,7 @@ impl TestHome {
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bub"));
+        #[expect(clippy::disallowed_methods, reason = "the programs that tests start are found there")]
         let path = std::env::var_os("PATH").unwrap();
         command.env_clear().env("PATH", path).env("HOME", self.dir.path().join("home"));
         command.envs(self.variables.iter().cloned()).args(args).current_dir(self.workspace());

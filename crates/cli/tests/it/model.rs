@@ -34,9 +34,9 @@ fn a_turn_of_ten_calls_leaves_the_references_tape_and_a_second_one_goes_on() {
         expected.extend(["event:loop.step.start", "system"]);
         expected.extend((step == 1).then_some("message"));
         if step <= 10 {
-            expected.extend(["tool_call", "tool_result"])
+            expected.extend(["tool_call", "tool_result"]);
         } else {
-            expected.push("message")
+            expected.push("message");
         }
         expected.extend(["event:run", "event:loop.step"]);
     }

@@ -1,9 +1,16 @@
 //! Turns against scripted models: the tape is the assertion.
 
+#[cfg(test)]
 mod bench;
+#[cfg(test)]
 mod cancel;
+#[cfg(test)]
 mod commands;
+#[cfg(test)]
 mod executor;
+#[cfg(test)]
 mod hooks;
+#[cfg(test)]
 mod sessions;
+#[cfg(test)]
 mod turns;

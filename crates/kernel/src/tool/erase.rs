@@ -67,12 +67,13 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn DynTool> {
 impl<T: Tool> DynTool for Erased<T> {
     fn spec(&self) -> &Arc<ToolSpec> {
         self.spec.get_or_init(|| {
+            let (description, parameters) = schema::of_arguments::<T::Args>();
             Arc::new(ToolSpec {
                 name: Cow::Borrowed(T::NAME),
-                description: schema::description::<T::Args>(),
+                description,
                 exposure: T::EXPOSURE,
                 deferred: T::DEFERRED,
-                parameters: T::parameters(),
+                parameters: T::parameters(parameters),
                 output: Some(schema_for!(T::Output).to_value()),
             })
         })

@@ -50,8 +50,9 @@ pub trait Tool: Send + Sync + 'static {
     fn render(&self, _output: &Self::Output) -> Option<String> {
         None
     }
-    /// The schema of the arguments.
-    fn parameters() -> Value {
-        schema::parameters::<Self::Args>()
+    /// The schema of the arguments, given the one that was derived from their type.
+    #[must_use]
+    fn parameters(derived: Value) -> Value {
+        derived
     }
 }

@@ -6,10 +6,15 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// The schema of a tool's parameters.
+/// A tool's description, which is the doc comment of its arguments, and the schema of its parameters.
 #[must_use]
-pub fn parameters<T: JsonSchema>() -> Value {
-    let mut raw = raw::<T>();
+pub fn of_arguments<T: JsonSchema>() -> (String, Value) {
+    let raw = raw::<T>();
+    let description = unwrapped(raw.get("description").and_then(Value::as_str).unwrap_or_default());
+    (description, parameters(raw))
+}
+
+fn parameters(mut raw: Map<String, Value>) -> Value {
     let mut schema = Map::new();
     schema.insert("type".into(), "object".into());
     let required = raw.remove("required").unwrap_or_else(|| json!([]));
@@ -35,12 +40,6 @@ pub fn parameters<T: JsonSchema>() -> Value {
         schema.insert("required".into(), required);
     }
     Value::Object(schema)
-}
-
-/// The doc comment of a tool's arguments, which is the tool's description.
-#[must_use]
-pub fn description<T: JsonSchema>() -> String {
-    unwrapped(raw::<T>().get("description").and_then(Value::as_str).unwrap_or_default())
 }
 
 /// Joins the lines of each paragraph: where source code breaks them means nothing to the reader.
@@ -164,9 +163,10 @@ mod tests {
 
     #[test]
     fn parameters_have_the_references_shape() {
-        assert_eq!(description::<Args>(), "Does a thing.");
+        let (description, parameters) = of_arguments::<Args>();
+        assert_eq!(description, "Does a thing.");
         assert_eq!(
-            parameters::<Args>(),
+            parameters,
             json!({
                 "type": "object",
                 "properties": {
@@ -183,7 +183,7 @@ mod tests {
                 "required": ["command"],
             })
         );
-        assert_eq!(parameters::<None>(), json!({"type": "object", "properties": {}}));
+        assert_eq!(of_arguments::<None>().1, json!({"type": "object", "properties": {}}));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn titles_are_in_title_case() {
-        let schema = titled(parameters::<Args>(), "Input");
+        let schema = titled(of_arguments::<Args>().1, "Input");
         assert_eq!(schema["title"], "Input");
         assert_eq!(schema["properties"]["timeout_seconds"]["title"], "Timeout Seconds");
     }
