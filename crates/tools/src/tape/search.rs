@@ -64,8 +64,8 @@ impl Tool for TapeSearch {
     type Args = SearchInput;
     type Output = TapeSearchResult;
 
-    fn parameters() -> Value {
-        schema::titled(schema::parameters::<SearchInput>(), "SearchInput")
+    fn parameters(derived: Value) -> Value {
+        schema::titled(derived, "SearchInput")
     }
 
     async fn call(&self, ctx: &ToolContext, args: SearchInput) -> Result<TapeSearchResult, ToolError> {
