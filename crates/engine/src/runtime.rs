@@ -192,6 +192,7 @@ impl Runtime {
     #[must_use]
     pub fn turn(&self, inbound: Inbound, options: TurnOptions) -> TurnStream {
         let (sink, events) = EventSink::new();
+        let sink = sink.with_mask(self.inner.executor.mask.clone());
         let (tx, outcome) = oneshot::channel();
         let cancel = self.inner.cancel.child_token();
         let (inner, token) = (self.inner.clone(), cancel.clone());

@@ -14,6 +14,7 @@ use crate::{
     error::ToolError,
     message::{Message, Part, Role, TokenUsage, ToolCallRequest, content_of},
     model::ModelError,
+    secret::SecretMask,
     tape::TapeError,
     tool::{ToolContext, ToolReply},
 };
@@ -352,6 +353,7 @@ pub trait Agent: Send + Sync {
 #[derive(Clone, Debug)]
 pub struct EventSink {
     tx: Option<tokio::sync::mpsc::Sender<TurnEvent>>,
+    mask: SecretMask,
     watchers: Arc<tokio::sync::broadcast::Sender<Arc<TurnEvent>>>,
 }
 
@@ -369,11 +371,25 @@ impl EventSink {
     /// A sink that nobody listens to.
     #[must_use]
     pub fn discard() -> Self {
-        Self { tx: None, watchers: Arc::new(tokio::sync::broadcast::Sender::new(SINK_CAPACITY)) }
+        Self {
+            tx: None,
+            mask: SecretMask::default(),
+            watchers: Arc::new(tokio::sync::broadcast::Sender::new(SINK_CAPACITY)),
+        }
+    }
+
+    /// The same sink, hiding secrets in what tools report while they run. Results are masked where they
+    /// are made; reports do not pass there.
+    #[must_use]
+    pub fn with_mask(self, mask: SecretMask) -> Self {
+        Self { mask, ..self }
     }
 
     /// Tells the caller and all watchers. A caller that is gone does not stop the turn.
-    pub async fn send(&self, event: TurnEvent) {
+    pub async fn send(&self, mut event: TurnEvent) {
+        if let TurnEvent::ToolProgress { text, .. } = &mut event {
+            self.mask.mask(text);
+        }
         if self.watchers.receiver_count() > 0 {
             // Nobody watching is no failure.
             drop(self.watchers.send(Arc::new(event.clone())));

@@ -16,6 +16,8 @@ use crate::output;
 const MAX_CALL_CHARS: usize = 120;
 /// The most characters of an argument in it.
 const MAX_ARGUMENT_CHARS: usize = 60;
+/// How much of a running command's output is remembered to avoid printing it twice, in bytes.
+const MAX_SHOWN_BYTES: usize = 16 << 20;
 /// Words that wait to be written, at most, in bytes.
 const MAX_WAITING_BYTES: usize = 4096;
 
@@ -31,6 +33,11 @@ pub(crate) struct TextPrinter {
     written: Instant,
     /// Whether the cursor stands in the middle of a line.
     in_line: bool,
+    /// Whether a model has been asked, so that what tools print is no answer.
+    has_model: bool,
+    /// What a typed command has printed while it ran.
+    shown: String,
+    tells_error: bool,
 }
 
 impl TextPrinter {
@@ -43,7 +50,17 @@ impl TextPrinter {
             waiting: String::new(),
             written: Instant::now(),
             in_line: false,
+            has_model: false,
+            shown: String::new(),
+            tells_error: false,
         }
+    }
+
+    /// What is left to print of a command's output, when it was shown while it came.
+    fn rest<'a>(&self, output: &'a str) -> &'a str {
+        let shown = self.shown.trim_start();
+        // Results are trimmed, what was shown is not.
+        output.strip_prefix(shown).or_else(|| output.strip_prefix(shown.trim_end())).unwrap_or(output)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -80,14 +97,23 @@ impl TextPrinter {
 impl Printer for TextPrinter {
     fn event(&mut self, event: &TurnEvent) -> io::Result<()> {
         match event {
+            TurnEvent::ToolProgress { text, .. } if self.is_live && !self.has_model => {
+                if self.shown.len() < MAX_SHOWN_BYTES {
+                    self.shown.push_str(text);
+                }
+                self.waiting.push_str(text);
+                self.flush()
+            }
             TurnEvent::Text(delta) if self.is_live => {
-                self.waiting.push_str(delta);
+                let delta = self.rest(delta).to_owned();
+                self.waiting.push_str(&delta);
                 if self.written.elapsed() >= WRITE_EVERY || self.waiting.len() >= MAX_WAITING_BYTES {
                     self.flush()?;
                 }
                 Ok(())
             }
             TurnEvent::ToolCalls(calls) => {
+                self.has_model = true;
                 for call in calls {
                     self.aside(&call_line(call))?;
                 }
@@ -109,8 +135,28 @@ impl Printer for TextPrinter {
         if self.is_live { self.end_line() } else { output::line(&result.answer) }
     }
 
-    fn failed(&mut self, _: &TurnError) -> io::Result<()> {
-        if self.is_live { self.end_line() } else { Ok(()) }
+    fn failed(&mut self, err: &TurnError) -> io::Result<()> {
+        if !self.is_live {
+            return Ok(());
+        }
+        self.end_line()?;
+        if let TurnError::Command { name, error } = err
+            && let Some((what, output)) = error.cause().split_once("\noutput:\n")
+            && !self.shown.is_empty()
+        {
+            // The output has been shown; what is left to say is how it ended.
+            let rest = self.rest(output).trim_start_matches('\n');
+            if !rest.is_empty() {
+                output::line(rest)?;
+            }
+            output::note(&format!("error: {name}: {what}"));
+            self.tells_error = true;
+        }
+        Ok(())
+    }
+
+    fn tells_errors(&self) -> bool {
+        self.tells_error
     }
 
     fn is_waiting(&self) -> bool {
@@ -163,4 +209,38 @@ fn one_line(text: &str, max: usize) -> String {
         return text;
     }
     elide(&text, max).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_shown_is_not_printed_again() {
+        let mut printer = TextPrinter::new(false);
+        for (shown, output, rest) in [
+            ("", "a\nb", "a\nb"),
+            ("a\n", "a\nb", "b"),
+            ("\n a\nb\n", "a\nb", ""),
+            ("a\nb\n", "a\nb\nbackground processes still running", "background processes still running"),
+            ("a lot", "something else", "something else"),
+        ] {
+            printer.shown = shown.to_owned();
+            assert_eq!(printer.rest(output), rest, "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn calls_and_results_fit_a_line() {
+        let call = |arguments: &str| {
+            let arguments = arguments.to_owned();
+            call_line(&ToolCallRequest { id: "1".into(), name: "bash".into(), arguments, metadata: Default::default() })
+        };
+        assert_eq!(call(r#"{"command": "ls\u001b[2J", "n": 3}"#), r#"● bash(command: "ls\u001b[2J", n: 3)"#);
+        assert!(call(&format!(r#"{{"a": "{}"}}"#, "x".repeat(500))).chars().count() < MAX_CALL_CHARS + 40);
+        assert_eq!(result_line(&Value::from("one\ntwo")), "  ⎿ one … (2 lines)");
+        assert_eq!(result_line(&Value::from("")), "  ⎿ (nothing)");
+        let error = serde_json::json!({"kind": "tool", "message": "m", "details": {"error": "E('x')"}});
+        assert_eq!(result_line(&error), "  ⎿ ✗ E('x')");
+    }
 }

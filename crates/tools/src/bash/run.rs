@@ -1,11 +1,17 @@
 //! `bash`: run a command.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
-use bub_kernel::{environment::SpawnRequest, task::TaskScope, tool::prelude::*};
-use tokio::{runtime::Handle, time::timeout};
+use bub_kernel::{environment::SpawnRequest, task::TaskScope, tool::prelude::*, turn::TurnEvent};
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
 
-use super::{Shells, running::Running};
+use super::{
+    Shells,
+    running::{Output, Running},
+};
 
 /// Runs a command in a shell (bash, or sh where there is no bash) and returns what it printed, standard
 /// output and standard error in the order they came. `cwd` is where it runs; relative paths start at the
@@ -26,6 +32,11 @@ pub struct BashArgs {
 fn default_timeout() -> i64 {
     30
 }
+
+/// How often news of a running command is reported.
+const NEWS_INTERVAL: Duration = Duration::from_millis(100);
+/// The most characters of one report.
+const MAX_NEWS_CHARS: u64 = 64 * 1024;
 
 /// The tool `bash`.
 #[derive(Debug)]
@@ -65,8 +76,13 @@ impl Tool for Bash {
                 shell.id
             ));
         }
+        let news = tell_news(ctx, Arc::clone(running.output()));
         let mut foreground = Foreground { running: Some(running), tasks: ctx.tasks.clone() };
-        let code = foreground.exit_code(Duration::from_secs(seconds)).await;
+        let code = tokio::select! {
+            biased;
+            code = foreground.exit_code(Duration::from_secs(seconds)) => code,
+            () = news => None,
+        };
         let Some(running) = foreground.running.take() else {
             return Err(ToolError::raised("RuntimeError", "the shell is gone"));
         };
@@ -94,6 +110,30 @@ impl Tool for Bash {
         match code {
             0 => Ok(text),
             code => Err(ToolError::raised("RuntimeError", format!("command exited with code {code}\noutput:\n{text}"))),
+        }
+    }
+}
+
+/// Reports what a command prints while it runs, a little late so that short commands report nothing.
+/// Never ends.
+async fn tell_news(ctx: &ToolContext, output: Arc<Output>) {
+    let mut progress = output.watch();
+    let mut told = 0;
+    loop {
+        sleep(NEWS_INTERVAL).await;
+        let n_chars = progress.borrow_and_update().n_chars;
+        if n_chars > told {
+            let until = n_chars.min(told + MAX_NEWS_CHARS);
+            let news = output.read(told, until).await;
+            if news.text.is_empty() {
+                // What was here is gone; go on with what is newest.
+                told = until;
+                continue;
+            }
+            told = news.next;
+            ctx.sink.send(TurnEvent::ToolProgress { call: ctx.call.clone(), text: news.text }).await;
+        } else if progress.changed().await.is_err() {
+            pending::<()>().await;
         }
     }
 }

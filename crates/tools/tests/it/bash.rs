@@ -14,7 +14,7 @@ use bub_kernel::{
     hooks::Hooks as _,
     task::TaskScope,
     tool::{ToolContext, erase},
-    turn::{SessionId, TurnState},
+    turn::{EventSink, SessionId, TurnEvent, TurnState},
 };
 use bub_testing::{call, context};
 use bub_tools::bash::{Bash, BashKill, BashOutput, ShellHooks, ShellSettings, Shells};
@@ -153,6 +153,22 @@ async fn foreground_result_is_the_output_without_blanks_around_it() {
     check("", expect!["(no output)"]).await;
     check("printf '\\303'; sleep 0.05; printf '\\274\\377'", expect!["ü\u{fffd}"]).await;
     check("printf 'cut \\342\\202'", expect!["cut \u{fffd}"]).await;
+}
+
+#[tokio::test]
+async fn what_a_command_prints_is_reported_while_it_runs() {
+    let mut place = Place::new();
+    let (sink, mut events) = EventSink::new();
+    place.ctx.sink = sink;
+    let result = place.run("echo one; sleep 0.4; echo zwei €; sleep 0.4; echo end").await;
+    place.ctx.sink = EventSink::discard();
+    let mut news = Vec::new();
+    while let Some(TurnEvent::ToolProgress { call, text }) = events.recv().await {
+        assert_eq!(call, "call-1");
+        news.push(text);
+    }
+    assert_eq!(news.first().map(String::as_str), Some("one\n"));
+    assert!(news.len() >= 2 && result.starts_with(&news.concat()), "{news:?}");
 }
 
 #[tokio::test]
