@@ -5,21 +5,44 @@ mod true_path;
 
 use std::{
     fs::{self, File, FileType, OpenOptions},
-    io,
+    io::{self, Cursor, Read},
     os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
 use bub_kernel::environment::{EnvPath, EnvironmentError, FileKind, OpenFile};
 use rustix::fs::OFlags;
+use tokio::io::AsyncReadExt;
 
 pub(crate) use true_path::follow;
+
+/// Bytes that are read together with opening a file.
+const START_BYTES: u64 = 64 << 10;
 
 /// Opens a regular file for reading; anything else is an error at once.
 pub(crate) async fn open(path: &EnvPath) -> Result<OpenFile, EnvironmentError> {
     let wanted = path.clone();
-    let (file, size) = blocking(path, move || open_regular(&wanted)).await?;
-    Ok(OpenFile { size, reader: Box::new(tokio::fs::File::from_std(file)) })
+    let (file, size, start) = blocking(path, move || {
+        let (mut file, size) = open_regular(&wanted)?;
+        let start = read_start(&mut file, size).map_err(|err| named(&wanted, err))?;
+        Ok((file, size, start))
+    })
+    .await?;
+    if size > 0 && start.len() as u64 == size {
+        return Ok(OpenFile { size, reader: Box::new(Cursor::new(start)) });
+    }
+    let rest = tokio::fs::File::from_std(file);
+    Ok(OpenFile { size, reader: Box::new(AsyncReadExt::chain(Cursor::new(start), rest)) })
+}
+
+/// Reads the first bytes of a file while it is being opened: each later read is a wait for another
+/// thread, and most files are small. What the kernel makes up is left alone.
+fn read_start(file: &mut File, size: u64) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    if size > 0 {
+        Read::take(file, size.min(START_BYTES)).read_to_end(&mut start)?;
+    }
+    Ok(start)
 }
 
 /// Replaces a file's content whole, making its folders.
