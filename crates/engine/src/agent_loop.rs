@@ -20,6 +20,11 @@ use crate::{
 /// The anchor that is set when the conversation no longer fits the model's window.
 const OVERFLOW_ANCHOR: &str = "auto_handoff/context_overflow";
 
+/// The most steps of a nested turn when no limit is set: nobody watches it closely.
+const MAX_NESTED_STEPS: usize = 500;
+/// After so many steps in a row whose calls are the same and fail in the same way, the turn ends.
+const MAX_SAME_FAILURES: usize = 20;
+
 /// Runs a turn to its final text.
 ///
 /// # Errors
@@ -87,11 +92,14 @@ impl Run<'_> {
             usage: None,
         };
         let mut rescues_left = self.inner.settings.max_auto_handoffs;
+        let nested = (self.ctx.state.depth > 0).then_some(MAX_NESTED_STEPS);
+        let max_steps = self.inner.settings.max_steps.or(nested);
+        let mut same = SameFailures::default();
         loop {
             if self.ctx.cancel.is_cancelled() {
                 return Err(TurnError::Cancelled);
             }
-            if let Some(max) = self.inner.settings.max_steps.filter(|max| self.steps >= *max) {
+            if let Some(max) = max_steps.filter(|max| self.steps >= *max) {
                 return Err(TurnError::StepsExhausted { max });
             }
             self.steps += 1;
@@ -115,6 +123,11 @@ impl Run<'_> {
                     result.text.push_str(&end.text);
                     result.answer = end.text;
                     result.usage = end.usage.or(result.usage);
+                    if same.count(end.failure) >= MAX_SAME_FAILURES {
+                        let err = TurnError::Repeating { times: MAX_SAME_FAILURES };
+                        self.step_finished(started, "error", Some(err.to_string())).await?;
+                        return Err(err);
+                    }
                     let goes_on = end.called || self.inner.sessions.has_pending(&self.ctx.session);
                     self.step_finished(started, if goes_on { "continue" } else { "ok" }, None).await?;
                     if !goes_on {
@@ -197,5 +210,25 @@ impl Run<'_> {
             put(data, "error", error);
         }
         put(data, "date", iso(self.ctx.tape.clock().now()));
+    }
+}
+
+/// Counts steps in a row that fail alike.
+#[derive(Default)]
+struct SameFailures {
+    last: Option<u64>,
+    times: usize,
+}
+
+impl SameFailures {
+    /// Takes in how a step failed, and says how many have failed like it in a row.
+    fn count(&mut self, failure: Option<u64>) -> usize {
+        self.times = match failure {
+            Some(_) if failure == self.last => self.times + 1,
+            Some(_) => 1,
+            None => 0,
+        };
+        self.last = failure;
+        self.times
     }
 }

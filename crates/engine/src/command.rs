@@ -2,11 +2,10 @@
 
 use bub_kernel::{
     error::ToolError,
+    similar::close_matches,
     tool::{ToolSet, ToolSpec},
 };
 use serde_json::{Map, Value};
-
-use crate::suggest::close_matches;
 
 /// Checks what commands are to start with.
 ///

@@ -9,7 +9,7 @@ use bub_kernel::{
     message::{ToolCallRequest, content_blocks},
     secret::SecretMask,
     text,
-    tool::{Caller, DynTool, ToolContext, ToolReply},
+    tool::{Caller, DynTool, PartialResult, ToolContext, ToolReply},
     turn::TurnError,
 };
 use futures::{FutureExt as _, StreamExt as _, stream};
@@ -31,6 +31,8 @@ pub(crate) struct Offered {
     pub(crate) tools: Vec<(String, Arc<dyn DynTool>)>,
     /// Aliases of tools that it may load first.
     pub(crate) deferred: Vec<String>,
+    /// Aliases of tools that only its code may call.
+    pub(crate) code: Vec<String>,
 }
 
 impl Offered {
@@ -62,7 +64,15 @@ impl Executor {
         ctx: &ToolContext,
     ) -> Result<Vec<Value>, TurnError> {
         let limit = self.max_concurrency.unwrap_or(usize::MAX).clamp(1, calls.len().max(1));
-        let work: Vec<_> = calls.iter().map(|call| self.run_model_call(call, offered, cut_off, ctx).boxed()).collect();
+        let run = async |position: usize, call| {
+            let done = self.run_model_call(call, offered, cut_off, ctx).await;
+            if let Ok(result) = &done {
+                // Should the process be killed while others run, this call has run all the same.
+                ctx.tape.foresee_result(position, result.clone()).await;
+            }
+            done
+        };
+        let work: Vec<_> = calls.iter().enumerate().map(|(position, call)| run(position, call).boxed()).collect();
         // All settle before a failure is looked at: one call must not take its siblings along.
         let settled: Vec<_> = stream::iter(work).buffered(limit).collect().await;
         settled.into_iter().collect()
@@ -77,6 +87,7 @@ impl Executor {
     ) -> Result<Value, TurnError> {
         let mut ctx = ctx.clone();
         ctx.call.clone_from(&request.id);
+        ctx.partial = PartialResult::default();
         let Some(args) = object_of(&request.arguments) else {
             let mut err = malformed(&request.arguments, cut_off);
             self.mask_error(&mut err);
@@ -84,7 +95,7 @@ impl Executor {
         };
         let Some(tool) = offered.get(&request.name) else {
             let names: Vec<_> = offered.tools.iter().map(|(alias, _)| alias.clone()).collect();
-            return Ok(Value::String(guidance(&request.name, &names, &offered.deferred)));
+            return Ok(Value::String(guidance(&request.name, &names, &offered.deferred, &offered.code)));
         };
         Ok(match self.run(tool, &request.name, args, &ctx).await? {
             Ok(reply) => for_model(reply),
@@ -128,7 +139,7 @@ impl Executor {
                         match self.guarded(&**tool, args, ctx, started).await {
                             Some(result) => result,
                             // Cancelled calls are recorded, but nobody is asked about them.
-                            None => return Ok(Ok(ToolReply::text(aborted(started)))),
+                            None => return Ok(Ok(ToolReply::text(self.aborted(ctx, started)))),
                         }
                     }
                     Err(err) => Err(err),
@@ -183,6 +194,17 @@ impl Executor {
                 Err(ToolError::raised("Panic", format!("the tool panicked: {what}")))
             })),
         }
+    }
+
+    /// What a cancelled call leaves: a note, and what the tool had to show by then.
+    fn aborted(&self, ctx: &ToolContext, started: Instant) -> String {
+        let mut text = aborted(started);
+        let partial = ctx.partial.text();
+        if !partial.is_empty() {
+            text = format!("{text}\noutput so far:\n{partial}");
+            self.mask.mask(&mut text);
+        }
+        text
     }
 
     fn mask_result(&self, result: &mut Result<ToolReply, ToolError>) {

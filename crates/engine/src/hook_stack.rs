@@ -9,6 +9,7 @@ use bub_kernel::{
     error::ToolError,
     hooks::{Hooks, ModelOutcome, ModelStep, ToolCall, ToolStep, ToolView},
     model::ModelRequest,
+    tape::Tape,
     tool::{ToolContext, ToolReply},
     turn::{Inbound, Outbound, Prompt, SessionId, TurnState},
 };
@@ -87,6 +88,12 @@ impl HookStack {
     pub(crate) async fn load_state(&self, inbound: &Inbound, state: &mut TurnState) {
         for hook in self.lowest_first() {
             isolated(hook, "load_state", hook.load_state(inbound, state)).await;
+        }
+    }
+
+    pub(crate) async fn begin_turn(&self, state: &mut TurnState, prompt: &Prompt, tape: &Tape) {
+        for hook in self.lowest_first() {
+            isolated(hook, "begin_turn", hook.begin_turn(state, prompt, tape)).await;
         }
     }
 

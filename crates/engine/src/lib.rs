@@ -11,6 +11,7 @@ mod command;
 mod context;
 mod executor;
 mod hook_stack;
+mod nested;
 mod prompt;
 mod runtime;
 mod sessions;

@@ -18,11 +18,11 @@ use bub_kernel::{
     model::{ModelClient, ModelError, ModelOptions, ModelProvider, ModelSpec},
     plugin::{ContextBuilder, Registry},
     secret::SecretMask,
-    tape::{Tape, TapeName, TapeStore},
+    tape::{Tape, TapeName, TapeQuery, TapeStore},
     task::TaskScope,
-    tool::{ToolContext, ToolReply, ToolSet},
+    tool::{Caller, ToolContext, ToolReply, ToolSet},
     turn::{
-        Agent, EventSink, Host, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnRequest,
+        Agent, EventSink, Host, HostModel, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnRequest,
         TurnResult, TurnState,
     },
 };
@@ -272,10 +272,26 @@ impl Inner {
     }
 }
 
+/// What a tool is told that asks for the session's model when there is none.
+const NO_DEFAULT_MODEL: &str = "No default model: pass a 'provider:model' spec.";
+
+/// The model that the session was switched to, if it was.
+async fn session_model(ctx: &ToolContext) -> Option<String> {
+    let newest = ctx.tape.read(&TapeQuery::default().event("model_switch").newest_first().limit(1)).await.ok()?;
+    let model = newest.first()?.data()?.get("model")?.as_str()?;
+    (!model.is_empty()).then(|| model.to_owned())
+}
+
 #[async_trait]
 impl Host for Inner {
     async fn call_tool(&self, ctx: &ToolContext, name: &str, args: Value) -> Result<ToolReply, ToolError> {
-        let tool = self.tools.find(name).ok_or_else(|| ToolError::not_found(format!("Unknown tool name: {name}.")))?;
+        // Code reaches the tools of its step, everybody else all of them.
+        let of_step = ctx.step.as_ref().filter(|_| ctx.caller == Caller::Code);
+        let tool = match of_step {
+            Some(step) => step.code.iter().find(|it| it.spec().alias() == name),
+            None => self.tools.find(name),
+        };
+        let tool = tool.ok_or_else(|| ToolError::not_found(format!("Unknown tool name: {name}.")))?;
         let Value::Object(args) = args else {
             return Err(ToolError::invalid("Expected a function tool call with JSON object arguments."));
         };
@@ -294,6 +310,22 @@ impl Host for Inner {
 
     async fn quit(&self, session: &SessionId, caller: Option<&RunId>) {
         self.sessions.quit(session, caller);
+    }
+
+    async fn model(&self, ctx: &ToolContext, spec: Option<&str>) -> Result<HostModel, ToolError> {
+        // Another model may not know the session's effort.
+        let is_own = spec.is_none();
+        let spec = match spec.or(ctx.state.model.as_deref()) {
+            Some(spec) => Some(spec.to_owned()),
+            // A command's state has no model of its own.
+            None => session_model(ctx).await.or_else(|| self.settings.model.clone()),
+        };
+        let reasoning_effort =
+            ctx.state.reasoning_effort.clone().filter(|_| is_own).or_else(|| self.settings.options.reasoning_effort.clone());
+        let Some(spec) = spec else { return Err(ToolError::invalid(NO_DEFAULT_MODEL)) };
+        let spec = ModelSpec::parse(&spec).map_err(|err| ToolError::invalid(err.to_string()))?;
+        let client = self.client(&spec).map_err(|err| ToolError::invalid(err.to_string()))?;
+        Ok(HostModel { spec, client, options: ModelOptions { reasoning_effort, ..self.settings.options.clone() } })
     }
 
     fn command_prefix(&self) -> Option<&str> {

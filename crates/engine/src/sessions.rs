@@ -90,6 +90,14 @@ impl Sessions {
         });
     }
 
+    /// Forgets a session that nothing goes on in.
+    pub(crate) fn forget(&self, id: &SessionId) {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.get(id).is_some_and(|it| it.running.is_empty() && it.tasks.is_idle()) {
+            map.remove(id);
+        }
+    }
+
     pub(crate) fn push_pending(&self, id: &SessionId, message: Message) {
         self.with(id, |it| it.pending.push(message));
     }

@@ -1,6 +1,7 @@
 //! One exchange with the model: a request, its answer, the calls in it, their record.
 
 use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,12 +29,18 @@ use crate::{
 /// The most bytes of one answer; a stream that goes on is ended.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
+/// The result of a call whose process ended before it did.
+const INTERRUPTED_CALL: &str =
+    "interrupted: the process ended while this call was running; it may have taken effect in part or in whole";
+
 /// How a step ended, apart from failing.
 pub(crate) struct StepEnd {
     /// The answer's words.
     pub(crate) text: String,
     /// Whether it called tools, so that there is something to go on from.
     pub(crate) called: bool,
+    /// When all calls failed: a number that is the same for the same calls with the same results.
+    pub(crate) failure: Option<u64>,
     pub(crate) usage: Option<TokenUsage>,
 }
 
@@ -110,10 +117,27 @@ impl Step<'_> {
                 .filter(|it| state.allows_tool(&it.spec().name))
                 .cloned(),
         );
+        view.deferred.extend(
+            ctx.tools
+                .iter()
+                .filter(|it| matches!(it.spec().exposure, Exposure::Auto | Exposure::Direct) && it.spec().deferred)
+                .filter(|it| state.allows_tool(&it.spec().name))
+                .cloned(),
+        );
+        if state.code_mode {
+            view.code.extend(
+                ctx.tools
+                    .iter()
+                    .filter(|it| matches!(it.spec().exposure, Exposure::Auto | Exposure::Code))
+                    .filter(|it| state.allows_tool(&it.spec().name))
+                    .cloned(),
+            );
+        }
         inner.hooks.choose_tools(state, &mut view).await;
         let offered = Offered {
             tools: view.direct.iter().map(|it| (it.spec().alias(), it.clone())).collect(),
-            deferred: ctx.tools.iter().filter(|it| it.spec().deferred).map(|it| it.spec().alias()).collect(),
+            deferred: view.deferred.iter().map(|it| it.spec().alias()).collect(),
+            code: view.code.iter().map(|it| it.spec().alias()).collect(),
         };
         let mut blocks = inner.hooks.system_prompt(state).await;
         blocks.append(&mut view.prompt);
@@ -123,6 +147,7 @@ impl Step<'_> {
         let entries = ctx.tape.read(&TapeQuery::default().after_last_anchor()).await?;
         let mut messages = inner.context.messages(&entries);
         messages.extend(new_messages.iter().cloned());
+        ctx.tape.load_media(&mut messages).await;
         let request = ModelRequest {
             run: ctx.run.clone(),
             model: self.model_id.to_owned(),
@@ -139,14 +164,15 @@ impl Step<'_> {
         };
         let started = Instant::now();
         let mut answer = Answer::default();
+        let mut record = Record { step: self, system, new_messages, results: Vec::new(), error: None };
+        record.foresee(&answer).await;
         let asked = self.ask(request, &mut answer).await;
-        let mut record = Record { step: self, system, new_messages, answer: &answer, results: Vec::new(), error: None };
         match asked {
             Ok(()) => {}
             Err(err @ TurnError::Model(ModelError::ContextLength(_))) if self.may_rescue => return Err(err),
             Err(err) => {
                 record.error = Some(error_value(&err));
-                record.write().await?;
+                record.write(&answer).await?;
                 return Err(err);
             }
         }
@@ -156,30 +182,33 @@ impl Step<'_> {
 
         let text = answer.words().to_owned();
         if answer.calls.is_empty() {
-            record.write().await?;
+            record.write(&answer).await?;
             self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-            return Ok(StepEnd { text, called: false, usage: answer.usage });
+            return Ok(StepEnd { text, called: false, failure: None, usage: answer.usage });
         }
         self.sink.send(TurnEvent::ToolCalls(answer.calls.clone())).await;
-        record.results = match inner.executor.run_all(&answer.calls, &offered, answer.cut_off(), ctx).await {
+        record.foresee(&answer).await;
+        let calls_ctx = ToolContext { step: Some(Arc::new(view)), ..ctx.clone() };
+        record.results = match inner.executor.run_all(&answer.calls, &offered, answer.cut_off(), &calls_ctx).await {
             Ok(results) => results,
             Err(err) => {
                 // The calls are recorded, so they need results, even when a handler ended the turn.
                 record.results = vec![error_value(&err); answer.calls.len()];
                 record.error = Some(error_value(&err));
-                record.write().await?;
+                record.write(&answer).await?;
                 return Err(err);
             }
         };
         let results = record.results.clone();
+        let failure = failure(&answer.calls, &results, &offered);
         record.error = ctx.cancel.is_cancelled().then(|| error_value(&TurnError::Cancelled));
-        record.write().await?;
+        record.write(&answer).await?;
         self.sink.send(TurnEvent::ToolResults(results)).await;
         if ctx.cancel.is_cancelled() {
             return Err(TurnError::Cancelled);
         }
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-        Ok(StepEnd { text, called: true, usage: answer.usage })
+        Ok(StepEnd { text, called: true, failure, usage: answer.usage })
     }
 
     /// Messages that no step has taken yet: waiting ones, news, the prompt.
@@ -304,6 +333,22 @@ impl Step<'_> {
     }
 }
 
+/// How a step failed whose calls all failed, or were of tools that do not exist.
+fn failure(calls: &[ToolCallRequest], results: &[Value], offered: &Offered) -> Option<u64> {
+    let has_failed = |(call, result): (&ToolCallRequest, &Value)| {
+        !offered.tools.iter().any(|(alias, _)| *alias == call.name)
+            || (result.get("kind").is_some() && result.get("message").is_some())
+    };
+    if !calls.iter().zip(results).all(has_failed) {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    for (call, result) in calls.iter().zip(results) {
+        (&call.name, &call.arguments, result.to_string()).hash(&mut hasher);
+    }
+    Some(hasher.finish())
+}
+
 /// Gives calls without an id, or with one that came before, an id of their own.
 fn name_calls(calls: &mut [ToolCallRequest]) {
     let mut seen = std::collections::HashSet::new();
@@ -320,18 +365,23 @@ struct Record<'a> {
     step: &'a Step<'a>,
     system: Option<String>,
     new_messages: Vec<Message>,
-    answer: &'a Answer,
     results: Vec<Value>,
     /// What failed, as tapes have it.
     error: Option<Value>,
 }
 
 impl Record<'_> {
-    async fn write(&self) -> Result<(), TurnError> {
+    /// Says what is to be on the tape if the process ends now: what was said, and for each call that it
+    /// was interrupted.
+    async fn foresee(&self, answer: &Answer) {
+        let results = vec![Value::String(INTERRUPTED_CALL.to_owned()); answer.calls.len()];
+        let kind = ErrorKind::Temporary.as_str();
+        let error = json!({"kind": kind, "message": "interrupted: the process ended during this step"});
+        self.step.ctx.tape.foresee(self.entries(answer, &results, Some(&error))).await;
+    }
+
+    async fn write(&self, answer: &Answer) -> Result<(), TurnError> {
         let ctx = &self.step.ctx;
-        let answer = self.answer;
-        let complete = self.error.is_none() || !self.results.is_empty();
-        let (provider, _) = self.step.model.split_once(':').unwrap_or((self.step.model, ""));
         let mut event = ChatFinished {
             state: ctx.state.clone(),
             tape: ctx.tape.clone(),
@@ -339,46 +389,58 @@ impl Record<'_> {
             model: self.step.model.to_owned(),
             system_prompt: self.system.clone(),
             new_messages: self.new_messages.clone(),
-            response_text: complete.then(|| answer.words().to_owned()),
+            response_text: is_complete(&self.results, self.error.as_ref()).then(|| answer.words().to_owned()),
             tool_calls: answer.calls.clone(),
             tool_results: self.results.clone(),
             usage: answer.usage,
-            provider: provider.to_owned(),
+            provider: self.provider().to_owned(),
             assistant_parts: answer.parts.clone(),
             error: self.error.as_ref().and_then(|it| it.get("message")?.as_str()).map(str::to_owned),
         };
         emit(ctx, &mut event).await?;
-
-        let mut entries = Vec::new();
-        entries.extend(self.system.as_deref().map(NewEntry::system));
-        entries.extend(self.new_messages.iter().map(NewEntry::message));
-        let parts = answer.kept_parts();
-        if !self.results.is_empty() {
-            entries.push(NewEntry::tool_call(&recordable(&answer.calls), &parts));
-            entries.push(NewEntry::tool_result(self.results.clone()));
-        }
-        entries.extend(self.error.clone().map(NewEntry::error));
-        if self.results.is_empty() && (self.error.is_none() || !answer.words().is_empty()) {
-            let message = NewEntry::answer(answer.words(), &answer.parts);
-            entries.push(if complete { message } else { message.with_meta("partial", true) });
-        }
-        entries.push(NewEntry::event("run", self.run_data(provider)));
-        ctx.tape.append(entries.into_iter().map(|it| it.in_run(&ctx.run))).await?;
+        ctx.tape.settle(self.entries(answer, &self.results, self.error.as_ref())).await?;
         Ok(())
     }
 
-    fn run_data(&self, provider: &str) -> Value {
-        let mut data = json!({"status": if self.error.is_some() { "error" } else { "ok" }});
-        if let Some(usage) = &self.answer.usage {
+    fn entries(&self, answer: &Answer, results: &[Value], error: Option<&Value>) -> Vec<NewEntry> {
+        let mut entries = Vec::new();
+        entries.extend(self.system.as_deref().map(NewEntry::system));
+        entries.extend(self.new_messages.iter().map(NewEntry::message));
+        if !results.is_empty() {
+            entries.push(NewEntry::tool_call(&recordable(&answer.calls), &answer.kept_parts()));
+            entries.push(NewEntry::tool_result(results.to_vec()));
+        }
+        entries.extend(error.cloned().map(NewEntry::error));
+        if results.is_empty() && (error.is_none() || !answer.words().is_empty()) {
+            let message = NewEntry::answer(answer.words(), &answer.parts);
+            let is_complete = is_complete(results, error);
+            entries.push(if is_complete { message } else { message.with_meta("partial", true) });
+        }
+        entries.push(NewEntry::event("run", self.run_data(answer, error.is_some())));
+        entries.into_iter().map(|it| it.in_run(&self.step.ctx.run)).collect()
+    }
+
+    fn run_data(&self, answer: &Answer, is_error: bool) -> Value {
+        let mut data = json!({"status": if is_error { "error" } else { "ok" }});
+        if let Some(usage) = &answer.usage {
             put(&mut data, "usage", usage.to_value());
         }
-        put(&mut data, "provider", provider);
+        put(&mut data, "provider", self.provider());
         put(&mut data, "model", self.step.model);
-        if let Some(answered_by) = &self.answer.answered_by {
+        if let Some(answered_by) = &answer.answered_by {
             put(&mut data, "answered_by", answered_by.clone());
         }
         data
     }
+
+    fn provider(&self) -> &str {
+        self.step.model.split_once(':').map_or(self.step.model, |(provider, _)| provider)
+    }
+}
+
+/// Whether an answer came to its end.
+fn is_complete(results: &[Value], error: Option<&Value>) -> bool {
+    error.is_none() || !results.is_empty()
 }
 
 /// Calls as they may be sent back: arguments that are no JSON object would be refused by providers.

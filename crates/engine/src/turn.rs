@@ -1,13 +1,16 @@
 //! From a message to its answer: session, state, fork, command or loop, commit.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bub_kernel::{
     clock::iso,
     error::ToolError,
     event::CommandFinished,
-    tape::{Tape, TapeQuery},
-    tool::{Caller, ToolContext},
+    tape::Tape,
+    tool::{Caller, PartialResult, ToolContext},
     turn::{
         EventSink, Inbound, Prompt, RunId, SessionId, Turn, TurnError, TurnEvent, TurnRequest, TurnResult, TurnState,
     },
@@ -19,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent_loop,
     command::{self, Command},
+    nested::Progress,
     prompt::with_header,
     runtime::{Inner, TurnOptions},
     sessions::SessionGuard,
@@ -27,6 +31,8 @@ use crate::{
 
 /// The most turns that may be nested in each other.
 const MAX_DEPTH: usize = 8;
+/// How long a turn waits for a process that is about to end, or that recovers what another left.
+const RECOVERY_WAIT: Duration = Duration::from_secs(2);
 /// The run of a command.
 const COMMAND_RUN: &str = "run_command";
 
@@ -99,9 +105,36 @@ pub(crate) async fn run_nested(
         allowed_tools: request.allowed_tools,
         allowed_skills: request.allowed_skills,
     };
-    let sink = EventSink::discard();
+    if ctx.caller == Caller::Command {
+        // A command's state does not say what its session is set to.
+        let text = |it: Option<Value>| it.and_then(|it| it.as_str().map(str::to_owned));
+        state.model = state.model.or(text(ctx.tape.setting("model").await?));
+        state.reasoning_effort = state.reasoning_effort.or(text(ctx.tape.setting("reasoning_effort").await?));
+    }
+    let session = request.session.clone();
+    let (sink, mut events) = EventSink::new();
     let plan = Plan { inner, session: request.session, state, options, cancel: ctx.cancel.child_token(), sink: &sink };
-    plan.prompt(request.prompt, Some(ctx.env.clone())).await
+    let mut progress = Progress::new(ctx, session.clone());
+    let mut done = {
+        let mut work = std::pin::pin!(plan.prompt(request.prompt, Some(ctx.env.clone())));
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => progress.tell(event).await,
+                done = &mut work => break done,
+            }
+        }
+    };
+    while let Ok(event) = events.try_recv() {
+        progress.tell(event).await;
+    }
+    if session.is_temporary() {
+        inner.sessions.forget(&session);
+    }
+    if let Ok(result) = &mut done {
+        result.errors.append(&mut progress.errors);
+    }
+    done
 }
 
 /// One turn, decided on but not begun.
@@ -145,15 +178,21 @@ impl Plan<'_> {
     ) -> Result<TurnResult, TurnError> {
         let (inner, sink) = (self.inner, self.sink);
         let tape = inner.tape(&self.session);
-        let _lock = self.lock(&tape).await?;
-        let fork = tape.fork();
+        let lock = self.lock(&tape).await?;
+        let is_temporary = self.session.is_temporary();
+        let fork = if is_temporary { tape.fork() } else { tape.journaled_fork() };
+        if !is_temporary {
+            // Without the lock, another process may well be running a turn.
+            let wait = if lock.is_some() { RECOVERY_WAIT } else { Duration::ZERO };
+            self.recover(&tape, wait).await;
+        }
+        self.settings(&tape).await?;
         fork.tape().bootstrap().await?;
-        self.settings(fork.tape()).await?;
+        inner.hooks.begin_turn(&mut self.state, &prompt, fork.tape()).await;
         let environment = match environment {
             Some(it) => inner.sessions.provide(&self.session, it),
             None => inner.environment(&self.session).await,
         };
-        let is_temporary = self.session.is_temporary();
         let ctx = self.context(fork.tape().clone(), environment, Caller::Model);
         let _running = inner.sessions.start(&ctx.session, ctx.run.clone(), ctx.cancel.clone());
         let state = ctx.state.clone();
@@ -176,11 +215,15 @@ impl Plan<'_> {
         let command = command::parse(line, &inner.tools).map_err(TurnError::CommandLine)?;
         let mut plan = self;
         inner.hooks.load_state(inbound, &mut plan.state).await;
+        plan.allowed()?;
         let tape = inner.tape(&plan.session);
+        let is_temporary = plan.session.is_temporary();
+        if !is_temporary {
+            plan.recover(&tape, Duration::ZERO).await;
+        }
         let fork = tape.fork();
         fork.tape().bootstrap().await?;
         let environment = inner.environment(&plan.session).await;
-        let is_temporary = plan.session.is_temporary();
         let mut ctx = plan.context(fork.tape().clone(), environment, Caller::Command);
         ctx.run = RunId(COMMAND_RUN.to_owned());
         let done = run_command(inner, &ctx, line, &command, sink).await;
@@ -188,6 +231,17 @@ impl Plan<'_> {
             self::commit(fork, done.is_ok(), sink).await?;
         }
         done
+    }
+
+    /// Merges what turns of ended processes left. When that fails the turn goes on: nothing is lost by it,
+    /// and the next turn tries again.
+    async fn recover(&self, tape: &Tape, wait: Duration) {
+        let notice = match tape.recover(wait).await {
+            Ok(0) => return,
+            Ok(n) => format!("an interrupted turn was recovered: {n} entries"),
+            Err(err) => format!("an interrupted turn can't be recovered now: {err}"),
+        };
+        self.sink.send(TurnEvent::Notice(notice)).await;
     }
 
     /// Takes the session's lock, telling the person when there is a wait.
@@ -213,14 +267,12 @@ impl Plan<'_> {
 
     /// Fills in what the session's tape, the caller and the settings say, the caller first.
     async fn settings(&mut self, tape: &Tape) -> Result<(), TurnError> {
-        let keys = ["model", "reasoning_effort", "code_mode"];
-        let query = keys.iter().fold(TapeQuery::default(), |it, key| it.event(format!("{key}_switch"))).newest_first();
-        let switches = tape.read(&query).await?;
-        let newest = |key: &str| {
-            let name = format!("{key}_switch");
-            let entry = switches.iter().find(|it| it.name() == Some(&name))?;
-            entry.data()?.get(key).filter(|it| !it.is_null() && *it != "").cloned()
-        };
+        // Each by itself: the newest of each is found at once, however many there were.
+        let mut switches = Vec::new();
+        for key in ["model", "reasoning_effort", "code_mode"] {
+            switches.push((key, tape.setting(key).await?));
+        }
+        let newest = |key: &str| switches.iter().find(|(it, _)| *it == key).and_then(|(_, value)| value.clone());
         let text = |key: &str| newest(key).and_then(|it| it.as_str().map(str::to_owned));
         let (state, options) = (&mut self.state, &self.options);
         // A nested turn comes with its parent's model and effort, which win over its own tape's.
@@ -233,6 +285,13 @@ impl Plan<'_> {
         state.reasoning_effort =
             options.reasoning_effort.clone().or_else(|| inherited(state.reasoning_effort.take(), "reasoning_effort"));
         state.code_mode = state.code_mode || newest("code_mode").is_some_and(|it| is_true(&it));
+        self.allowed()
+    }
+
+    /// Fills in which tools and skills the caller allows. A command is a person's own call and runs in
+    /// any case; what it calls in turn is bound by this.
+    fn allowed(&mut self) -> Result<(), TurnError> {
+        let (state, options) = (&mut self.state, &self.options);
         if let Some(names) = &options.allowed_tools {
             state.allowed_tools = Some(self.inner.tools.resolve_names(names).map_err(TurnError::Invalid)?);
         }
@@ -242,8 +301,14 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn context(self, tape: Tape, env: Arc<dyn bub_kernel::environment::Environment>, caller: Caller) -> ToolContext {
+    fn context(
+        mut self,
+        tape: Tape,
+        env: Arc<dyn bub_kernel::environment::Environment>,
+        caller: Caller,
+    ) -> ToolContext {
         let inner = self.inner;
+        self.state.environment = Some(env.clone());
         let mut ctx = ToolContext {
             tape,
             env,
@@ -256,6 +321,8 @@ impl Plan<'_> {
             session: self.session,
             run: RunId(String::new()),
             tools: inner.tools.clone(),
+            step: None,
+            partial: PartialResult::default(),
             state: Arc::new(self.state),
             host: inner.clone(),
         };
@@ -311,8 +378,9 @@ async fn run_command(
     };
     // The tape keeps at most as much of an output as the model would be shown.
     let kept = bub_kernel::text::elide(&output, crate::executor::MAX_RESULT_CHARS).into_owned();
+    let raw = bub_kernel::text::elide(line, crate::executor::MAX_RESULT_CHARS);
     let mut data = json!({
-        "raw": line, "name": command.name, "status": status, "elapsed_ms": elapsed_ms, "output": kept,
+        "raw": raw, "name": command.name, "status": status, "elapsed_ms": elapsed_ms, "output": kept,
     });
     if let Some(cause) = cause.filter(|it| !output.ends_with(it.as_str())) {
         put(&mut data, "cause", bub_kernel::text::elide(&cause, crate::executor::MAX_RESULT_CHARS));

@@ -6,4 +6,7 @@ mod files;
 mod store;
 
 pub use environment::{LocalEnvironment, LocalOptions};
-pub use store::{JsonlStore, SessionLock, SessionLockError, SessionLocks, StoreOptions, Sync};
+pub use store::{
+    BranchError, Branched, Fault, Finding, JsonlStore, Repaired, ScanFilter, ScanStep, ScannedEntry, SessionLock,
+    SessionLockError, SessionLocks, StoreOptions, Sync, TapeChange, TapeScan, Verified, Verifier,
+};

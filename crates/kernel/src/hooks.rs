@@ -22,6 +22,7 @@ use crate::{
     error::ToolError,
     message::{TokenUsage, ToolCallRequest},
     model::{ModelError, ModelRequest},
+    tape::Tape,
     tool::{Caller, DynTool, ToolContext, ToolReply},
     turn::{Inbound, Outbound, Prompt, SessionId, TurnState},
 };
@@ -66,8 +67,11 @@ pub enum ModelStep {
 pub struct ToolView {
     /// Offered to the model, in order.
     pub direct: Vec<Arc<dyn DynTool>>,
-    /// Offered to the model's code only.
+    /// Offered to the model's code only. In code mode hooks find here every tool that code may call,
+    /// deferred ones included, and what they leave is what it can call; otherwise it is empty.
     pub code: Vec<Arc<dyn DynTool>>,
+    /// Not offered: allowed tools that the model may load first. A hook that offers one takes it from here.
+    pub deferred: Vec<Arc<dyn DynTool>>,
     /// Blocks to add to the system prompt.
     pub prompt: Vec<String>,
 }
@@ -78,6 +82,7 @@ impl std::fmt::Debug for ToolView {
         f.debug_struct("ToolView")
             .field("direct", &names(&self.direct))
             .field("code", &names(&self.code))
+            .field("deferred", &names(&self.deferred))
             .finish_non_exhaustive()
     }
 }
@@ -129,6 +134,10 @@ pub trait Hooks: Send + Sync {
     }
     /// Fills the state of a turn. *Gathered*, so that a higher rank overrides.
     async fn load_state(&self, _inbound: &Inbound, _state: &mut TurnState) {}
+    /// A turn with a model is about to begin on its tape, with its settings in the state; nested turns,
+    /// whose state is a copy of the outer one's, included. The place to fill slots that are the turn's
+    /// own. *Gathered.*
+    async fn begin_turn(&self, _state: &mut TurnState, _prompt: &Prompt, _tape: &Tape) {}
     /// Is told the answer of a turn. *Observed.*
     async fn save_state(&self, _state: &TurnState, _text: &str) {}
     /// What to send for an answer. *Gathered.*

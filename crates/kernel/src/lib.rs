@@ -16,6 +16,7 @@ pub mod message;
 pub mod model;
 pub mod plugin;
 pub mod secret;
+pub mod similar;
 pub mod tape;
 pub mod task;
 pub mod text;

@@ -149,7 +149,7 @@ impl Part {
 }
 
 /// Splits `data:image/png;base64,AAAA` into its MIME type and its base64 text.
-fn split_data_url(url: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_data_url(url: &str) -> Option<(&str, &str)> {
     url.strip_prefix("data:")?.split_once(";base64,")
 }
 
@@ -328,6 +328,26 @@ pub fn content_blocks(value: &Value) -> Option<&Vec<Value>> {
     value.get("content").and_then(Value::as_array).filter(|_| is_content)
 }
 
+/// Content blocks as a person reads them: texts, and a line for each picture, sound or film.
+#[must_use]
+pub fn blocks_text(blocks: &[Value]) -> String {
+    let lines = blocks.iter().filter_map(|block| match Part::from_block(block).ok()? {
+        Part::Text(text) => Some(text),
+        Part::Media(Media { kind, media_type, source }) => {
+            let what = if media_type.is_empty() { kind.as_str() } else { &media_type };
+            Some(match source {
+                MediaSource::Url(url) => format!("[{what}, {url}]"),
+                MediaSource::Data(data) => {
+                    let n_bytes = data.trim_end_matches('=').len() as u64 * 3 / 4;
+                    format!("[{what}, {}]", crate::text::human_size(n_bytes))
+                }
+            })
+        }
+        Part::Reasoning(_) | Part::ProviderData(_) => None,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Tokens of one model call. Input includes cached ones, output includes reasoning.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
@@ -379,6 +399,17 @@ mod tests {
         ]}));
         round_trip(json!({"role": "tool", "content": "5",
             "tool_call": {"id": "c1", "name": "add", "arguments": "{}"}, "is_error": true}));
+    }
+
+    #[test]
+    fn content_is_told_without_its_bytes() {
+        let blocks = json!([
+            {"type": "text", "text": "shot"},
+            {"type": "image", "media_type": "image/png", "data": "A".repeat(4_000)},
+            {"type": "audio", "url": "https://x/y.wav"},
+            {"type": "widget"},
+        ]);
+        assert_eq!(blocks_text(blocks.as_array().unwrap()), "shot\n[image/png, 2.9 KiB]\n[audio, https://x/y.wav]");
     }
 
     #[test]

@@ -219,6 +219,50 @@ impl From<&ModelError> for ToolError {
     }
 }
 
+/// Texts to turn into vectors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbedRequest {
+    /// The model's id at its provider, without the `provider:` prefix.
+    pub model: String,
+    /// The texts, in order.
+    pub texts: Vec<String>,
+    /// How long the vectors should be; the model's own length when absent.
+    pub dimensions: Option<u32>,
+}
+
+/// A vector for each text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embeddings {
+    /// In the order of the texts.
+    pub vectors: Vec<Vec<f64>>,
+    /// Who made them.
+    pub model: String,
+    /// Tokens, if the provider tells.
+    pub usage: Option<TokenUsage>,
+}
+
+/// Questions about a state, for models that decide instead of write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecideRequest {
+    /// The model's id at its provider, without the `provider:` prefix.
+    pub model: String,
+    /// What the questions are about.
+    pub state: Value,
+    /// By id: objects with `type` (`noul`, `choice` or `score`), `instructions` and `criteria`.
+    pub questions: Map<String, Value>,
+}
+
+/// An answer to each question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decisions {
+    /// By the question's id.
+    pub answers: Map<String, Value>,
+    /// Who decided.
+    pub model: String,
+    /// Tokens, if the provider tells.
+    pub usage: Option<TokenUsage>,
+}
+
 /// The answer, piece by piece. Dropping it stops the provider.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
 
@@ -227,6 +271,14 @@ pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
 pub trait ModelClient: Send + Sync {
     /// Starts an answer.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
+    /// Turns texts into vectors.
+    async fn embed(&self, _request: &EmbedRequest) -> Result<Embeddings, ModelError> {
+        Err(ModelError::Unsupported("this provider makes no embeddings".to_owned()))
+    }
+    /// Answers typed questions about a state.
+    async fn decide(&self, _request: &DecideRequest) -> Result<Decisions, ModelError> {
+        Err(ModelError::Unsupported("this provider answers no decision questions".to_owned()))
+    }
 }
 
 /// A model that a provider offers.

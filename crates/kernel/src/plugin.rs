@@ -133,6 +133,12 @@ impl Registry {
         self
     }
 
+    /// Adds hooks that are held elsewhere too.
+    pub fn shared_hooks(&mut self, hooks: Arc<dyn Hooks>) -> &mut Self {
+        self.hooks.push(hooks);
+        self
+    }
+
     /// Adds a channel.
     pub fn channel(&mut self, channel: impl Channel + 'static) -> &mut Self {
         self.channels.push(Arc::new(channel));

@@ -49,6 +49,12 @@ impl TaskScope {
         self.cancel.is_cancelled()
     }
 
+    /// Whether no task is running.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.tracker.is_empty()
+    }
+
     /// Cancels all tasks and waits for them, at most [`SHUTDOWN_GRACE`].
     pub async fn close(&self) {
         self.cancel.cancel();

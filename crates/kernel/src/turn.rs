@@ -11,9 +11,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::{
+    environment::Environment,
     error::ToolError,
     message::{Message, Part, Role, TokenUsage, ToolCallRequest, content_of},
-    model::ModelError,
+    model::{ModelClient, ModelError, ModelOptions, ModelSpec},
     secret::SecretMask,
     tape::TapeError,
     tool::{ToolContext, ToolReply},
@@ -98,6 +99,9 @@ impl Prompt {
                 for block in content.as_array_mut().into_iter().flatten() {
                     if let Some(fields) = block.as_object_mut() {
                         fields.remove("data");
+                        if fields.get("url").and_then(Value::as_str).is_some_and(|it| it.starts_with("data:")) {
+                            fields.remove("url");
+                        }
                     }
                 }
                 content
@@ -160,6 +164,8 @@ pub struct TurnState {
     pub allowed_skills: Option<Vec<String>>,
     /// How many turns this one is nested in.
     pub depth: usize,
+    /// Where the turn's tools run, once that is known.
+    pub environment: Option<Arc<dyn Environment>>,
     slots: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -279,6 +285,12 @@ pub enum TurnError {
         /// The limit.
         max: usize,
     },
+    /// The model made the same failing calls again and again.
+    #[error("the model repeated the same failing calls {times} times")]
+    Repeating {
+        /// How often.
+        times: usize,
+    },
     /// Somebody cancelled the turn.
     #[error("cancelled")]
     Cancelled,
@@ -318,6 +330,23 @@ pub struct TurnRequest {
     pub allowed_skills: Option<Vec<String>>,
 }
 
+/// A model that the host lends to a tool.
+#[derive(Clone)]
+pub struct HostModel {
+    /// Which one.
+    pub spec: ModelSpec,
+    /// What asks it.
+    pub client: Arc<dyn ModelClient>,
+    /// How it answers unless the tool says otherwise.
+    pub options: ModelOptions,
+}
+
+impl fmt::Debug for HostModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostModel").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
 /// What a tool may ask of the engine.
 #[async_trait]
 pub trait Host: Send + Sync {
@@ -327,6 +356,14 @@ pub trait Host: Send + Sync {
     async fn run_turn(&self, ctx: &ToolContext, request: TurnRequest) -> Result<TurnResult, TurnError>;
     /// Forgets a session's waiting messages and cancels its turns, but not the turn of `caller`.
     async fn quit(&self, session: &SessionId, caller: Option<&RunId>);
+    /// A model for a tool's own use: that of `spec`, else the session's, else the configured one. Its
+    /// credentials stay inside the client.
+    ///
+    /// # Errors
+    /// `invalid_input` when there is no such model, or none at all.
+    async fn model(&self, _ctx: &ToolContext, _spec: Option<&str>) -> Result<HostModel, ToolError> {
+        Err(ToolError::invalid("Republic models need a running Bub agent."))
+    }
     /// What commands start with, if there are commands.
     fn command_prefix(&self) -> Option<&str>;
 }

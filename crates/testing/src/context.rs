@@ -10,7 +10,7 @@ use bub_kernel::{
     event::EventBus,
     tape::{MemoryStore, Tape, TapeName},
     task::TaskScope,
-    tool::{Caller, Tool, ToolContext, ToolReply, ToolSet, erase},
+    tool::{Caller, PartialResult, Tool, ToolContext, ToolReply, ToolSet, erase},
     turn::{EventSink, Host, RunId, SessionId, TurnError, TurnRequest, TurnResult, TurnState},
 };
 use serde_json::Value;
@@ -41,6 +41,8 @@ pub fn context(env: Arc<dyn Environment>) -> ToolContext {
         session,
         run: RunId("run-test".into()),
         tools: Arc::new(ToolSet::default()),
+        step: None,
+        partial: PartialResult::default(),
         host: Arc::new(TestHost::default()),
     }
 }
@@ -85,7 +87,13 @@ impl TestHost {
 #[async_trait]
 impl Host for TestHost {
     async fn call_tool(&self, ctx: &ToolContext, name: &str, args: Value) -> Result<ToolReply, ToolError> {
-        match ctx.tools.find(name) {
+        // Code reaches the tools of its step, everybody else all of them.
+        let of_step = ctx.step.as_ref().filter(|_| ctx.caller == Caller::Code);
+        let tool = match of_step {
+            Some(step) => step.code.iter().find(|it| it.spec().alias() == name),
+            None => ctx.tools.find(name),
+        };
+        match tool {
             Some(tool) => tool.call(ctx, args).await.map_err(|err| err.in_tool(name)),
             None => Err(ToolError::not_found(format!("Unknown tool name: {name}."))),
         }

@@ -14,3 +14,5 @@ mod hooks;
 mod sessions;
 #[cfg(test)]
 mod turns;
+#[cfg(test)]
+mod nested;

@@ -320,7 +320,7 @@ impl<'a, S: Source + ?Sized> Backward<'a, S> {
 }
 
 /// Reads until the buffer is full or the source ends.
-fn read_some<S: Source + ?Sized>(source: &S, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(super) fn read_some<S: Source + ?Sized>(source: &S, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut n = 0;
     while let Some(room) = buffer.get_mut(n..).filter(|it| !it.is_empty()) {
         match source.read_at(room, offset + n as u64) {

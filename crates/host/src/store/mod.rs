@@ -1,16 +1,31 @@
 //! Tapes on disk: one file of JSON lines per tape, as the reference writes them.
 //!
-//! Nothing is kept in memory but counts. Reading starts at the end of the file where it can, and
+//! Nothing is kept in memory but an index of bounded size. Reading starts at the end of the file where it can, and
 //! parses only lines that may matter; appending reads no more than the last line. Writers of all
 //! processes take turns by a lock on the tape's file; readers never wait.
 
 mod archive;
-mod counts;
+mod blocks;
+mod branch;
+mod fault;
+mod index;
+mod index_build;
+mod index_cache;
+mod journal;
 mod lines;
 mod lock;
+mod media;
 mod peek;
 mod reader;
+mod recovery;
+mod repair;
+mod scan;
+mod sequence;
 mod session_lock;
+mod shape;
+mod stream;
+mod text_filter;
+mod verify;
 mod writer;
 
 use std::{
@@ -18,12 +33,20 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use bub_kernel::tape::{Archive, Entry, TapeError, TapeName, TapeQuery, TapeStats, TapeStore};
+use bub_kernel::tape::{Archive, Entry, EntryStream, Journal, TapeError, TapeName, TapeQuery, TapeStats, TapeStore};
 
+use jiff::Timestamp;
+
+pub use branch::{BranchError, Branched};
+pub use fault::{Fault, Finding};
+pub use repair::Repaired;
+pub use scan::{ScanFilter, ScanStep, ScannedEntry, TapeChange, TapeScan};
 pub use session_lock::{SessionLock, SessionLockError, SessionLocks};
+pub use verify::{Verified, Verifier};
 
 /// Damaged lines of one tape that are reported one by one; after that many a process says no more.
 const MAX_WARNINGS: usize = 20;
@@ -56,7 +79,7 @@ pub struct JsonlStore {
 struct Inner {
     dir: PathBuf,
     options: StoreOptions,
-    counts: Mutex<HashMap<TapeName, counts::Counted>>,
+    indexes: Mutex<HashMap<TapeName, Arc<index_cache::Known>>>,
     /// Where damaged lines start that were reported.
     warned: Mutex<HashMap<TapeName, HashSet<u64>>>,
 }
@@ -65,7 +88,7 @@ impl JsonlStore {
     /// A store over a folder, which is made when the first tape is written.
     #[must_use]
     pub fn new(dir: PathBuf, options: StoreOptions) -> Self {
-        let inner = Inner { dir, options, counts: Mutex::default(), warned: Mutex::default() };
+        let inner = Inner { dir, options, indexes: Mutex::default(), warned: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -73,6 +96,15 @@ impl JsonlStore {
     #[must_use]
     pub fn path(&self, tape: &TapeName) -> PathBuf {
         self.inner.path(tape)
+    }
+
+    /// The journals of a tape's forks, oldest first: of living ones, and of those that ended with their
+    /// process and are merged by [`Tape::recover`](bub_kernel::tape::Tape::recover).
+    ///
+    /// # Errors
+    /// When their folder can't be read.
+    pub fn journals(&self, tape: &TapeName) -> io::Result<Vec<PathBuf>> {
+        self.inner.journals_of(tape)
     }
 
     /// Runs file work on a thread that may block. The work runs to its end even when the caller is
@@ -105,6 +137,10 @@ impl TapeStore for JsonlStore {
         self.blocking(tape, move |inner, tape| inner.read(tape, &query)).await
     }
 
+    fn stream<'a>(&'a self, tape: &'a TapeName, query: &'a TapeQuery) -> EntryStream<'a> {
+        stream::entries(self.inner.clone(), tape.clone(), query.clone())
+    }
+
     async fn stats(&self, tape: &TapeName) -> Result<TapeStats, TapeError> {
         self.blocking(tape, Inner::stats).await
     }
@@ -126,6 +162,37 @@ impl TapeStore for JsonlStore {
         let (stamp, stored, tail) = (archive.stamp.to_owned(), archive.stored, archive.tail.to_vec());
         self.blocking(tape, move |inner, tape| inner.archive(tape, Archive { stamp: &stamp, stored, tail: &tail }))
             .await
+    }
+
+    async fn check_append(&self, tape: &TapeName, bytes: u64) -> Result<(), TapeError> {
+        self.blocking(tape, move |inner, tape| inner.check_append(tape, bytes)).await
+    }
+
+    async fn put_media(&self, data: &str) -> Result<String, TapeError> {
+        let data = data.to_owned();
+        self.blocking(&TapeName::free("media"), move |inner, _| inner.put_media(&data)).await
+    }
+
+    async fn media_size(&self, url: &str) -> Result<Option<u64>, TapeError> {
+        let url = url.to_owned();
+        self.blocking(&TapeName::free("media"), move |inner, _| inner.media_size(&url)).await
+    }
+
+    async fn get_media(&self, url: &str) -> Result<Option<String>, TapeError> {
+        let url = url.to_owned();
+        self.blocking(&TapeName::free("media"), move |inner, _| inner.get_media(&url)).await
+    }
+
+    fn journal(&self, tape: &TapeName) -> Option<Arc<dyn Journal>> {
+        Some(Arc::new(journal::FileJournal::new(self.inner.clone(), tape.clone())))
+    }
+
+    async fn recover(&self, tape: &TapeName, now: Timestamp, wait: Duration) -> Result<usize, TapeError> {
+        // Mostly there is nothing to do, which is known sooner than another thread wakes up.
+        if !self.inner.has_journal(tape) {
+            return Ok(0);
+        }
+        self.blocking(tape, move |inner, tape| inner.recover(tape, now, wait)).await
     }
 }
 

@@ -14,7 +14,7 @@ use bub_kernel::tape::{Entry, SESSION_START, TapeError, TapeName};
 use super::{
     Inner, Sync, failed,
     lock::{LOCK_WAIT, lock_exclusive},
-    reader::Reader,
+    reader::{Reader, unless_changed},
 };
 
 impl Inner {
@@ -35,8 +35,7 @@ impl Inner {
     }
 
     fn append_to(&self, tape: &TapeName, file: &File, entries: &[Arc<Entry>]) -> io::Result<()> {
-        let len = file.metadata()?.len();
-        let (last_id, is_ended) = Reader { store: self, tape, file, len, is_locked: true }.last_id()?;
+        let (len, last_id, is_ended) = self.end_of(tape, file)?;
         let mut bytes = Vec::new();
         if !is_ended {
             // A torn line stays a line of its own; a whole one gets the newline that it lacks.
@@ -46,11 +45,22 @@ impl Inner {
         let mut file_ref = file;
         let done = file_ref.write_all(&bytes);
         let done = if self.must_last(entries) { done.and_then(|()| file.sync_data()) } else { done };
-        if done.is_err() && file.metadata().is_ok_and(|it| it.len() <= len + bytes.len() as u64) {
+        let mine = len..=len + bytes.len() as u64;
+        if done.is_err() && file.metadata().is_ok_and(|it| mine.contains(&it.len())) {
             // Nobody else wrote behind this batch, so what got through of it can go again.
             drop(file.set_len(len));
         }
         done
+    }
+
+    /// The length of a locked file, its last id, and whether it ends with a newline. Other programs do not
+    /// ask for the lock, and may make the file shorter meanwhile.
+    fn end_of(&self, tape: &TapeName, file: &File) -> io::Result<(u64, u64, bool)> {
+        unless_changed(|| {
+            let len = file.metadata()?.len();
+            let (last_id, is_ended) = Reader { store: self, tape, file, len, is_locked: true }.last_id()?;
+            Ok((len, last_id, is_ended))
+        })
     }
 
     /// Replaces a tape by entries numbered from 1; without entries its file is removed.
@@ -73,8 +83,11 @@ impl Inner {
             }
             written.and_then(|()| self.sync_dir())
         };
+        // What can't be looked for is not removed.
+        let media = self.media_named_by(tape).unwrap_or_default();
         replace().map_err(|err| failed(tape.as_str(), "replace", &path, err))?;
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).remove(tape);
+        self.remove_unused_media(media);
+        self.forget(tape);
         self.warned.lock().unwrap_or_else(PoisonError::into_inner).remove(tape);
         Ok(())
     }
@@ -137,7 +150,7 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
 ///
 /// The lock is on the file, and a replaced or removed tape is another file: after waiting for the
 /// lock the name must still lead to what was locked.
-fn open_locked(path: &Path) -> io::Result<(File, bool)> {
+pub(super) fn open_locked(path: &Path) -> io::Result<(File, bool)> {
     let start = Instant::now();
     loop {
         if fs::metadata(path).is_ok_and(|it| !it.is_file()) {

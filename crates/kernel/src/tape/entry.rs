@@ -94,7 +94,13 @@ impl Entry {
     /// machine may leave, do not count.
     #[must_use]
     pub fn from_line(line: &[u8]) -> Option<Self> {
-        let Ok(Value::Object(mut fields)) = serde_json::from_slice(trim_line(line)) else { return None };
+        Self::from_value(serde_json::from_slice(trim_line(line)).ok()?)
+    }
+
+    /// Reads an entry from the JSON object that a line of a tape file is.
+    #[must_use]
+    pub fn from_value(line: Value) -> Option<Self> {
+        let Value::Object(mut fields) = line else { return None };
         let id = fields.get("id")?.as_u64()?;
         let kind = EntryKind::from(fields.get("kind")?.as_str()?);
         let Some(Value::Object(payload)) = fields.remove("payload") else { return None };

@@ -1,20 +1,20 @@
 //! A turn's private view of its tape.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    Archive, Entry, NewEntry, Slice, Tape, TapeError, TapeName, TapeQuery, TapeStats, TapeStore,
+    Archive, Entry, EntryStream, Journal, NewEntry, Pending, PendingTape, Record, Slice, Tape, TapeError, TapeName,
+    TapeQuery, TapeStats, TapeStore, media,
     memory::{push_numbered, stats_of},
+    stream,
 };
 
 /// A turn's private view: it reads through to the tape, and keeps what is written until it is
-/// committed. Dropping it discards what it holds.
+/// committed. Dropping it discards what it holds; a journalled one leaves its journal then, as a killed
+/// process would.
 #[derive(Debug)]
 pub struct TapeFork {
     parent: Tape,
@@ -23,9 +23,13 @@ pub struct TapeFork {
 }
 
 impl TapeFork {
-    pub(super) fn new(parent: &Tape) -> Self {
-        let overlay =
-            Arc::new(Overlay { parent: parent.store.clone(), main: parent.name.clone(), pending: Mutex::default() });
+    pub(super) fn new(parent: &Tape, journal: Option<Arc<dyn Journal>>) -> Self {
+        let overlay = Arc::new(Overlay {
+            parent: parent.store.clone(),
+            main: parent.name.clone(),
+            pending: Mutex::default(),
+            journal,
+        });
         let tape = Tape { store: overlay.clone(), ..parent.clone() };
         Self { parent: parent.clone(), overlay, tape }
     }
@@ -39,38 +43,55 @@ impl TapeFork {
     /// Merges everything into the tape: sidecars first, then the tape itself, each in one step.
     ///
     /// # Errors
-    /// When the tape itself can't be written. A sidecar that can't is recorded on the tape as a
-    /// `sidecar.merge` event.
+    /// When the tape itself can't be written; a journal is then left to whoever opens the tape next. A
+    /// sidecar that can't be written is recorded on the tape as a `sidecar.merge` event.
     pub async fn commit(self) -> Result<(), TapeError> {
-        let mut pending = std::mem::take(&mut *self.overlay.lock());
-        let mut main = pending.remove(&self.parent.name).unwrap_or_default();
-        for (name, sidecar) in pending {
-            if let Err(err) = merge(&*self.parent.store, &name, &sidecar).await {
+        let Pending { mut tapes, .. } = std::mem::take(&mut *self.overlay.lock());
+        let mut main = tapes.remove(&self.parent.name).unwrap_or_default();
+        for (name, sidecar) in tapes {
+            if let Err(err) = merge(&*self.parent.store, &name, sidecar).await {
                 tracing::warn!(tape = %name, error = %err, "sidecar was not merged");
-                let data = json!({"tape": name.as_str(), "status": "error", "error": err.to_string()});
-                let event = NewEntry::event("sidecar.merge", data).outside_context();
-                main.entries.push(Arc::new(event.dated(&*self.parent.clock)));
+                main.entries.push(Arc::new(merge_failed(&name, &err).dated(&*self.parent.clock)));
             }
         }
-        merge(&*self.parent.store, &self.parent.name, &main).await
+        merge(&*self.parent.store, &self.parent.name, main).await?;
+        self.discard();
+        Ok(())
+    }
+
+    /// Discards everything, with the journal.
+    pub fn discard(self) {
+        if let Some(journal) = &self.overlay.journal {
+            journal.close();
+        }
     }
 }
 
-async fn merge(store: &dyn TapeStore, tape: &TapeName, pending: &Pending) -> Result<(), TapeError> {
+impl Drop for TapeFork {
+    fn drop(&mut self) {
+        if let Some(journal) = &self.overlay.journal {
+            journal.leave();
+        }
+    }
+}
+
+async fn merge(store: &dyn TapeStore, tape: &TapeName, mut pending: PendingTape) -> Result<(), TapeError> {
+    // Without a journal the media is still in the entries.
+    let media = media::set_aside(store, &mut pending.entries).await;
     match (pending.is_reset, pending.entries.is_empty()) {
         (true, _) => store.replace(tape, &pending.entries).await,
         (false, false) => store.append(tape, &pending.entries).await,
         (false, true) => Ok(()),
-    }
+    }?;
+    media::ensure(store, media).await;
+    Ok(())
 }
 
-/// What a fork holds for one tape.
-#[derive(Debug, Default)]
-struct Pending {
-    /// Whether the parent's entries are hidden, and go when the fork is committed.
-    is_reset: bool,
-    /// New entries, with ids of their own until the parent numbers them.
-    entries: Vec<Arc<Entry>>,
+/// The event on a tape that tells of a sidecar that was not merged.
+#[must_use]
+pub fn merge_failed(sidecar: &TapeName, err: &TapeError) -> NewEntry {
+    let data = json!({"tape": sidecar.as_str(), "status": "error", "error": err.to_string()});
+    NewEntry::event("sidecar.merge", data).outside_context()
 }
 
 /// The store behind a fork's tape: pending entries over a parent. Other tapes than the forked one and
@@ -78,7 +99,8 @@ struct Pending {
 struct Overlay {
     parent: Arc<dyn TapeStore>,
     main: TapeName,
-    pending: Mutex<BTreeMap<TapeName, Pending>>,
+    pending: Mutex<Pending>,
+    journal: Option<Arc<dyn Journal>>,
 }
 
 impl std::fmt::Debug for Overlay {
@@ -88,8 +110,16 @@ impl std::fmt::Debug for Overlay {
 }
 
 impl Overlay {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TapeName, Pending>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes something in, and notes it in the journal in the same order.
+    fn apply(&self, pending: &mut Pending, record: Record<'_>) {
+        if let Some(journal) = &self.journal {
+            journal.record(record);
+        }
+        pending.apply(record);
     }
 
     fn holds(&self, tape: &TapeName) -> bool {
@@ -98,7 +128,7 @@ impl Overlay {
 
     /// The pending entries of a tape, and whether they hide the parent's.
     fn view(&self, tape: &TapeName) -> (bool, Vec<Arc<Entry>>) {
-        self.lock().get(tape).map_or_else(Default::default, |it| (it.is_reset, it.entries.clone()))
+        self.lock().tapes.get(tape).map_or_else(Default::default, |it| (it.is_reset, it.entries.clone()))
     }
 }
 
@@ -141,6 +171,15 @@ impl TapeStore for Overlay {
         join.select(&both)
     }
 
+    fn stream<'a>(&'a self, tape: &'a TapeName, query: &'a TapeQuery) -> EntryStream<'a> {
+        let (is_reset, pending) = self.view(tape);
+        if is_reset || !pending.is_empty() {
+            stream::of_read(self, tape, query)
+        } else {
+            self.parent.stream(tape, query)
+        }
+    }
+
     async fn stats(&self, tape: &TapeName) -> Result<TapeStats, TapeError> {
         let (is_reset, pending) = self.view(tape);
         let new = stats_of(&pending);
@@ -163,7 +202,7 @@ impl TapeStore for Overlay {
             return self.parent.append(tape, entries).await;
         }
         if !entries.is_empty() {
-            push_numbered(&mut self.lock().entry(tape.clone()).or_default().entries, entries);
+            self.apply(&mut self.lock(), Record::Append { tape, entries });
         }
         Ok(())
     }
@@ -172,9 +211,31 @@ impl TapeStore for Overlay {
         if !self.holds(tape) {
             return self.parent.replace(tape, entries).await;
         }
-        let mut fresh = Pending { is_reset: true, entries: Vec::new() };
-        push_numbered(&mut fresh.entries, entries);
-        self.lock().insert(tape.clone(), fresh);
+        self.apply(&mut self.lock(), Record::Replace { tape, entries });
+        Ok(())
+    }
+
+    fn foresee(&self, tape: &TapeName, entries: &[Arc<Entry>]) {
+        if *tape == self.main && self.journal.is_some() {
+            let mut pending = self.lock();
+            let n_kept = pending.n_foreseen(entries);
+            self.apply(&mut pending, Record::Foresee { n_kept, entries: entries.get(n_kept..).unwrap_or_default() });
+        }
+    }
+
+    fn foresee_result(&self, tape: &TapeName, position: usize, result: &Value, date: &str) {
+        if *tape == self.main && self.journal.is_some() {
+            self.apply(&mut self.lock(), Record::Result { position, result, date });
+        }
+    }
+
+    async fn settle(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError> {
+        if *tape != self.main {
+            return self.append(tape, entries).await;
+        }
+        let mut pending = self.lock();
+        let n_kept = pending.n_foreseen(entries);
+        self.apply(&mut pending, Record::Settle { tape, n_kept, entries: entries.get(n_kept..).unwrap_or_default() });
         Ok(())
     }
 
@@ -182,6 +243,26 @@ impl TapeStore for Overlay {
         let (is_reset, mut tail) = self.view(tape);
         push_numbered(&mut tail, archive.tail);
         self.parent.archive(tape, Archive { stored: archive.stored && !is_reset, tail: &tail, ..archive }).await
+    }
+
+    async fn check_append(&self, tape: &TapeName, bytes: u64) -> Result<(), TapeError> {
+        self.parent.check_append(tape, bytes).await
+    }
+
+    async fn put_media(&self, data: &str) -> Result<String, TapeError> {
+        match &self.journal {
+            Some(_) => self.parent.put_media(data).await,
+            // Nothing may be left of a fork that is thrown away; what is merged is set aside then.
+            None => Err(TapeError::Unsupported("keep media yet")),
+        }
+    }
+
+    async fn media_size(&self, url: &str) -> Result<Option<u64>, TapeError> {
+        self.parent.media_size(url).await
+    }
+
+    async fn get_media(&self, url: &str) -> Result<Option<String>, TapeError> {
+        self.parent.get_media(url).await
     }
 }
 

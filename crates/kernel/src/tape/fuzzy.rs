@@ -6,14 +6,14 @@ use rapidfuzz::distance::lcs_seq;
 use serde_json::{Map, Value};
 
 /// The least score that counts as a match, of 100.
-const MATCH_SCORE: f64 = 80.0;
+pub(super) const MATCH_SCORE: f64 = 80.0;
 /// Queries below that many characters are not compared fuzzily: they resemble nearly everything.
 const MIN_QUERY_CHARS: usize = 3;
 /// Queries beyond that many bytes of words are not compared fuzzily. Together with
 /// [`MAX_LENGTH_RATIO`] this bounds the work per byte of an entry.
-const MAX_PHRASE_BYTES: usize = 128;
+pub(super) const MAX_PHRASE_BYTES: usize = 128;
 /// Texts of which one is longer by more than that factor never reach [`MATCH_SCORE`].
-const MAX_LENGTH_RATIO: usize = 8;
+pub(super) const MAX_LENGTH_RATIO: usize = 8;
 /// A word of fewer letters than this says nothing inside a text at least twice as long: `the` is in
 /// `authentication`, and `on` in `connection`.
 const MIN_INNER_WORD: usize = 4;
@@ -22,7 +22,7 @@ const N_SYMBOLS: usize = 39;
 
 /// How many of each symbol a text has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Counts([u16; N_SYMBOLS]);
+pub(super) struct Counts([u16; N_SYMBOLS]);
 
 /// The words of a query, ready to be compared with many payloads.
 ///
@@ -30,9 +30,9 @@ struct Counts([u16; N_SYMBOLS]);
 /// by their length or their letters, and the rest is compared with a text of bounded length.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FuzzyPhrase {
-    text: String,
-    n_words: usize,
-    counts: Counts,
+    pub(super) text: String,
+    pub(super) n_words: usize,
+    pub(super) counts: Counts,
 }
 
 impl FuzzyPhrase {
@@ -88,14 +88,20 @@ impl FuzzyPhrase {
         false
     }
 
-    fn is_near_word(&self, word: &[u8]) -> bool {
-        let (short, long) = order(self.text.len(), word.len());
-        if long > MAX_LENGTH_RATIO * short || (word.len() < MIN_INNER_WORD && self.text.len() >= 2 * word.len()) {
+    /// Whether a word of that many bytes can be nearly the query.
+    pub(super) fn is_word_length(&self, len: usize) -> bool {
+        let (short, long) = order(self.text.len(), len);
+        long <= MAX_LENGTH_RATIO * short && (len >= MIN_INNER_WORD || self.text.len() < 2 * len)
+    }
+
+    pub(super) fn is_near_word(&self, word: &[u8]) -> bool {
+        let short = order(self.text.len(), word.len()).0;
+        if !self.is_word_length(word.len()) {
             return false;
         }
         let mut left = self.counts;
         let common = word.iter().filter_map(|it| symbol(*it)).filter(|it| left.take(*it)).count();
-        is_possible(common, short) && str::from_utf8(word).is_ok_and(|word| wratio(&self.text, word) >= MATCH_SCORE)
+        is_possible(common, short) && str::from_utf8(word).is_ok_and(|word| self.is_near_text(word))
     }
 
     fn is_near_window(&self, window: &Window<'_>) -> bool {
@@ -106,13 +112,17 @@ impl FuzzyPhrase {
             return false;
         }
         let words: Vec<&[u8]> = window.words.iter().copied().collect();
-        str::from_utf8(&words.join(&b' ')).is_ok_and(|it| wratio(&self.text, it) >= MATCH_SCORE)
+        str::from_utf8(&words.join(&b' ')).is_ok_and(|it| self.is_near_text(it))
+    }
+
+    pub(super) fn is_near_text(&self, text: &str) -> bool {
+        wratio(&self.text, text) >= MATCH_SCORE
     }
 }
 
 /// Whether texts that have `common` characters in common, in any order, may reach [`MATCH_SCORE`]:
 /// each of the scores needs a common subsequence of four fifths of the shorter text.
-fn is_possible(common: usize, short: usize) -> bool {
+pub(super) fn is_possible(common: usize, short: usize) -> bool {
     5 * common >= 4 * short
 }
 
@@ -153,7 +163,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    fn get(&self, symbol: usize) -> u16 {
+    pub(super) fn get(&self, symbol: usize) -> u16 {
         self.0.get(symbol).copied().unwrap_or_default()
     }
 
@@ -164,7 +174,7 @@ impl Counts {
     }
 
     /// Takes one of a symbol, if there is one.
-    fn take(&mut self, symbol: usize) -> bool {
+    pub(super) fn take(&mut self, symbol: usize) -> bool {
         match self.0.get_mut(symbol) {
             Some(count) if *count > 0 => {
                 *count -= 1;
@@ -176,7 +186,7 @@ impl Counts {
 }
 
 /// The number of a byte that words are made of.
-fn symbol(byte: u8) -> Option<usize> {
+pub(super) fn symbol(byte: u8) -> Option<usize> {
     Some(match byte {
         b'a'..=b'z' => usize::from(byte - b'a'),
         b'0'..=b'9' => 26 + usize::from(byte - b'0'),
@@ -204,7 +214,7 @@ fn gather(value: &Value, text: &mut Vec<u8>) {
     }
 }
 
-fn order(one: usize, other: usize) -> (usize, usize) {
+pub(super) fn order(one: usize, other: usize) -> (usize, usize) {
     if one <= other { (one, other) } else { (other, one) }
 }
 

@@ -3,22 +3,31 @@
 mod entry;
 mod fork;
 mod fuzzy;
+mod journal;
+mod media;
 mod memory;
 mod name;
+mod near;
 mod query;
 mod search;
+mod stream;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub use entry::{Entry, EntryKind, NewEntry, trim_line};
-pub use fork::TapeFork;
+pub use fork::{TapeFork, merge_failed};
+pub use journal::{Journal, Pending, PendingTape, Record};
+pub use media::MEDIA_SCHEME;
 pub use memory::MemoryStore;
 pub use name::TapeName;
+pub use near::NearWords;
 pub use query::{Selector, Slice, TapeQuery, parse_bound};
 pub use search::TextMatch;
+pub use stream::EntryStream;
 
 use crate::{clock, clock::Clock};
 
@@ -41,6 +50,9 @@ pub enum TapeError {
     /// A sidecar that is not mounted.
     #[error("tape sidecar '{0}' is not mounted")]
     NoSidecar(String),
+    /// Media that can't be decoded.
+    #[error("it is not base64")]
+    InvalidMedia,
     /// The store can't do this.
     #[error("this tape store cannot {0}")]
     Unsupported(&'static str),
@@ -90,6 +102,11 @@ pub trait TapeStore: Send + Sync {
     async fn list(&self) -> Result<Vec<TapeName>, TapeError>;
     /// Reads the entries that `query` selects, in its order. A tape that does not exist is empty.
     async fn read(&self, tape: &TapeName, query: &TapeQuery) -> Result<Vec<Arc<Entry>>, TapeError>;
+    /// Reads the entries that `query` selects one by one, in its order. A store of files holds few of them
+    /// in memory at a time; this default reads them all first.
+    fn stream<'a>(&'a self, tape: &'a TapeName, query: &'a TapeQuery) -> EntryStream<'a> {
+        stream::of_read(self, tape, query)
+    }
     /// Counts a tape's entries.
     async fn stats(&self, tape: &TapeName) -> Result<TapeStats, TapeError>;
     /// Appends all entries or none, and gives them ids that continue the tape's.
@@ -99,6 +116,44 @@ pub trait TapeStore: Send + Sync {
     /// Copies a tape to an archive and returns where that is.
     async fn archive(&self, _tape: &TapeName, _archive: Archive<'_>) -> Result<String, TapeError> {
         Err(TapeError::Unsupported("archive tapes"))
+    }
+    /// Fails when an append of so many bytes is known to fail. A fork asks before it promises anything:
+    /// it takes entries that are written to the tape only when it ends.
+    async fn check_append(&self, _tape: &TapeName, _bytes: u64) -> Result<(), TapeError> {
+        Ok(())
+    }
+    /// Keeps media, given in base64, apart from the tapes, once for each content, and returns its address,
+    /// which begins with [`MEDIA_SCHEME`]. It is kept as long as a tape, an archive or a journal names it.
+    async fn put_media(&self, _data: &str) -> Result<String, TapeError> {
+        Err(TapeError::Unsupported("keep media"))
+    }
+    /// How many bytes the media at an address has; nothing when it is not kept.
+    async fn media_size(&self, _url: &str) -> Result<Option<u64>, TapeError> {
+        Ok(None)
+    }
+    /// The media at an address, in base64; nothing when it is not kept.
+    async fn get_media(&self, _url: &str) -> Result<Option<String>, TapeError> {
+        Ok(None)
+    }
+    /// A new journal for a fork of a tape; none when the store keeps none. It takes up space from the
+    /// first record on.
+    fn journal(&self, _tape: &TapeName) -> Option<Arc<dyn Journal>> {
+        None
+    }
+    /// Merges what ended processes left in journals of a tape, with the ends of what was interrupted, and
+    /// returns how many entries that were. Nothing is merged twice, whenever it is interrupted itself.
+    /// Journals of living forks are passed over, after at most `wait` when another process has them.
+    async fn recover(&self, _tape: &TapeName, _now: Timestamp, _wait: Duration) -> Result<usize, TapeError> {
+        Ok(0)
+    }
+    /// Notes what is to stand on a tape should the process end now, in place of what was noted before.
+    /// Only forks with a journal do.
+    fn foresee(&self, _tape: &TapeName, _entries: &[Arc<Entry>]) {}
+    /// Notes one result of foreseen calls.
+    fn foresee_result(&self, _tape: &TapeName, _position: usize, _result: &Value, _date: &str) {}
+    /// Appends what was foreseen as it came out; nothing is foreseen any more.
+    async fn settle(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError> {
+        self.append(tape, entries).await
     }
 }
 
@@ -147,6 +202,11 @@ impl Tape {
         self.store.read(&self.name, query).await
     }
 
+    /// Reads entries one by one, for what may be long.
+    pub fn stream<'a>(&'a self, query: &'a TapeQuery) -> EntryStream<'a> {
+        self.store.stream(&self.name, query)
+    }
+
     /// Counts entries.
     pub async fn stats(&self) -> Result<TapeStats, TapeError> {
         self.store.stats(&self.name).await
@@ -154,8 +214,51 @@ impl Tape {
 
     /// Appends all entries or none, dated now.
     pub async fn append(&self, entries: impl IntoIterator<Item = NewEntry>) -> Result<(), TapeError> {
-        let entries: Vec<_> = entries.into_iter().map(|it| Arc::new(it.dated(&*self.clock))).collect();
-        self.store.append(&self.name, &entries).await
+        media::append(&*self.store, &self.name, self.dated(entries)).await
+    }
+
+    /// Says what is to stand on the tape should the process end before [`Tape::settle`], in place of
+    /// what was said before. What is appended meanwhile comes first. A fork without a journal forgets it.
+    pub async fn foresee(&self, entries: impl IntoIterator<Item = NewEntry>) {
+        let mut entries = self.dated(entries);
+        let media = media::set_aside(&*self.store, &mut entries).await;
+        self.store.foresee(&self.name, &entries);
+        media::ensure(&*self.store, media).await;
+    }
+
+    /// Says how one of the foreseen calls came out, counted from 0.
+    pub async fn foresee_result(&self, position: usize, result: Value) {
+        let mut entries = self.dated([NewEntry::tool_result(vec![result])]);
+        let media = media::set_aside(&*self.store, &mut entries).await;
+        let entry = entries.first();
+        if let Some((date, result)) = entry.and_then(|it| Some((&it.date, it.payload.get("results")?.get(0)?))) {
+            self.store.foresee_result(&self.name, position, result, date);
+        }
+        media::ensure(&*self.store, media).await;
+    }
+
+    /// Appends what was foreseen as it came out. Entries that came out as foreseen keep their date.
+    pub async fn settle(&self, entries: impl IntoIterator<Item = NewEntry>) -> Result<(), TapeError> {
+        let mut entries = self.dated(entries);
+        let media = media::set_aside(&*self.store, &mut entries).await;
+        self.store.settle(&self.name, &entries).await?;
+        media::ensure(&*self.store, media).await;
+        Ok(())
+    }
+
+    /// Merges what forks of ended processes left behind, waiting at most `wait` for journals that other
+    /// processes still have; returns how many entries that were.
+    pub async fn recover(&self, wait: Duration) -> Result<usize, TapeError> {
+        self.store.recover(&self.name, self.clock.now(), wait).await
+    }
+
+    fn dated(&self, entries: impl IntoIterator<Item = NewEntry>) -> Vec<Arc<Entry>> {
+        entries.into_iter().map(|it| Arc::new(it.dated(&*self.clock))).collect()
+    }
+
+    /// Fails when an append of so many bytes is known to fail, though a fork would still take it.
+    pub async fn check_append(&self, bytes: u64) -> Result<(), TapeError> {
+        self.store.check_append(&self.name, bytes).await
     }
 
     /// Appends one event.
@@ -253,7 +356,14 @@ impl Tape {
     /// [`TapeFork::commit`].
     #[must_use]
     pub fn fork(&self) -> TapeFork {
-        TapeFork::new(self)
+        TapeFork::new(self, None)
+    }
+
+    /// Starts a fork whose entries survive the end of the process, where the store can do that: the next
+    /// [`Tape::recover`] merges them.
+    #[must_use]
+    pub fn journaled_fork(&self) -> TapeFork {
+        TapeFork::new(self, self.store.journal(&self.name))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Which entries to read.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
 
 use jiff::{Timestamp, civil, tz::TimeZone};
+use md5::{Digest as _, Md5};
 
 use super::{Entry, EntryKind, TapeError, TextMatch};
 
@@ -20,11 +21,16 @@ pub enum Slice {
     Between(String, String),
 }
 
-/// Which entries: plain data, evaluated in the order slice, dates, kinds, names, text, limit.
+/// Payloads that are remembered to tell equal ones; beyond that many the search for equals starts anew.
+const MAX_SEEN: usize = 1 << 19;
+
+/// Which entries: plain data, evaluated in the order slice, ids, dates, kinds, names, text, limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TapeQuery {
     /// Which stretch of the tape.
     pub slice: Slice,
+    /// Numbers to keep; all, when none are given.
+    pub ids: Option<RangeInclusive<u64>>,
     /// The earliest date, inclusive.
     pub from: Option<Timestamp>,
     /// The latest date, inclusive.
@@ -78,6 +84,12 @@ impl TapeQuery {
         self
     }
 
+    /// Only entries with these numbers.
+    #[must_use]
+    pub fn ids(self, ids: RangeInclusive<u64>) -> Self {
+        Self { ids: Some(ids), ..self }
+    }
+
     /// At most that many.
     #[must_use]
     pub fn limit(self, limit: usize) -> Self {
@@ -90,10 +102,11 @@ impl TapeQuery {
         Self { newest_first: true, ..self }
     }
 
-    /// Whether an entry passes dates, kinds, names and text.
+    /// Whether an entry passes ids, dates, kinds, names and text.
     #[must_use]
     pub fn keeps(&self, entry: &Entry) -> bool {
-        (self.kinds.is_empty() || self.kinds.contains(&entry.kind))
+        self.ids.as_ref().is_none_or(|it| it.contains(&entry.id))
+            && (self.kinds.is_empty() || self.kinds.contains(&entry.kind))
             && (self.names.is_empty() || entry.name().is_some_and(|name| self.names.iter().any(|it| it == name)))
             && self.keeps_date(&entry.date)
             && self.text.as_ref().is_none_or(|it| it.matches(entry))
@@ -156,7 +169,8 @@ impl TapeQuery {
 pub struct Selector<'a> {
     query: &'a TapeQuery,
     left: usize,
-    seen: HashSet<String>,
+    /// Hashes of the payloads that were chosen.
+    seen: HashSet<[u8; 16]>,
     chosen: Vec<Arc<Entry>>,
 }
 
@@ -169,13 +183,23 @@ impl Selector<'_> {
 
     /// Chooses the next entry if the query keeps it.
     pub fn offer(&mut self, entry: &Arc<Entry>) {
-        if self.left > 0
-            && self.query.keeps(entry)
-            && (!self.query.distinct || self.seen.insert(crate::text::json(&entry.payload)))
-        {
-            self.left -= 1;
+        if self.accepts(entry) {
             self.chosen.push(entry.clone());
         }
+    }
+
+    /// Counts the next entry as chosen if the query keeps it, and says so; for who takes them himself.
+    pub fn accepts(&mut self, entry: &Entry) -> bool {
+        let is_chosen = self.left > 0 && self.query.keeps(entry) && (!self.query.distinct || self.is_new(entry));
+        self.left -= usize::from(is_chosen);
+        is_chosen
+    }
+
+    fn is_new(&mut self, entry: &Entry) -> bool {
+        if self.seen.len() >= MAX_SEEN {
+            self.seen.clear();
+        }
+        self.seen.insert(Md5::digest(crate::text::json(&entry.payload)).into())
     }
 
     /// The chosen entries.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Entry, fuzzy::FuzzyPhrase};
+use super::{Entry, NearWords, fuzzy::FuzzyPhrase};
 
 /// Text to find: case-insensitive, in the JSON of an entry's date, kind, meta and payload (keys
 /// sorted), as it stands and with non-ASCII escaped.
@@ -36,6 +36,18 @@ impl TextMatch {
     #[must_use]
     pub fn is_fuzzy(&self) -> bool {
         self.is_fuzzy
+    }
+
+    /// The text, trimmed and in lower case; empty when nothing is to be found.
+    #[must_use]
+    pub fn needle(&self) -> &str {
+        &self.needle
+    }
+
+    /// Tells of lines whether their entries may match for nearly equal words; none when no entry does.
+    #[must_use]
+    pub fn near_words(&self) -> Option<NearWords> {
+        self.phrase.clone().map(NearWords::new)
     }
 
     /// Whether the text is in the entry.

@@ -1,6 +1,9 @@
 //! What a tool may touch.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -8,6 +11,7 @@ use super::ToolSet;
 use crate::{
     environment::Environment,
     event::EventBus,
+    hooks::ToolView,
     tape::Tape,
     task::TaskScope,
     turn::{EventSink, Host, RunId, SessionId, TurnState},
@@ -22,6 +26,31 @@ pub enum Caller {
     Code,
     /// A person.
     Command,
+}
+
+/// What a cancelled call leaves: a tool that has something to show before its end says how to get it,
+/// and the executor puts it into the result when it has to drop the call. Each call has its own.
+#[derive(Clone, Default)]
+pub struct PartialResult(Arc<OnceLock<Box<dyn Fn() -> String + Send + Sync>>>);
+
+impl PartialResult {
+    /// Says how to get the text so far; the first to say it counts.
+    pub fn offer(&self, text: impl Fn() -> String + Send + Sync + 'static) {
+        // A second tool in the same call would only repeat the first one's part.
+        drop(self.0.set(Box::new(text)));
+    }
+
+    /// The text so far; empty when there is none.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.0.get().map(|text| text()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for PartialResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PartialResult").field(&self.0.get().is_some()).finish()
+    }
 }
 
 /// What a tool may touch. Cheap to clone.
@@ -50,6 +79,11 @@ pub struct ToolContext {
     pub run: RunId,
     /// All tools of this agent.
     pub tools: Arc<ToolSet>,
+    /// The tools of the step that the call belongs to, as all hooks left them; `None` for commands,
+    /// which belong to no step. A call by code reaches exactly the tools of its `code`.
+    pub step: Option<Arc<ToolView>>,
+    /// What a call leaves when it is cancelled before its end.
+    pub partial: PartialResult,
     /// What the turn carries. Settings change by tape events, from the next turn on.
     pub state: Arc<TurnState>,
     /// What to ask of the engine.

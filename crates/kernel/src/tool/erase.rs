@@ -10,7 +10,10 @@ use schemars::schema_for;
 use serde_json::Value;
 
 use super::{Tool, ToolContext, ToolSpec, schema};
-use crate::error::{ErrorKind, ToolError};
+use crate::{
+    error::{ErrorKind, ToolError},
+    message::{blocks_text, content_blocks},
+};
 
 /// What a tool gave back.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,10 +37,15 @@ impl ToolReply {
         Self { value, text: Some(text.into()) }
     }
 
-    /// What the model or a person reads: the tool's rendering, else a string as it is, else JSON.
+    /// What the model or a person reads: the tool's rendering, else a string as it is, else JSON. Of a
+    /// content result it is the text, with a line for each picture, sound or film.
     #[must_use]
     pub fn rendering(&self) -> String {
-        self.text.clone().unwrap_or_else(|| crate::text::render(&self.value))
+        match (&self.text, content_blocks(&self.value)) {
+            (Some(text), _) => text.clone(),
+            (None, Some(blocks)) => blocks_text(blocks),
+            (None, None) => crate::text::render(&self.value),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-pub use context::{Caller, ToolContext};
+pub use context::{Caller, PartialResult, ToolContext};
 pub use erase::{DynTool, ToolReply, erase};
 pub use set::ToolSet;
 pub use spec::{Exposure, ToolSpec};

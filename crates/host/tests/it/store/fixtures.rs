@@ -3,7 +3,7 @@ use bub_kernel::tape::{EntryKind, TextMatch};
 use super::*;
 
 /// The reference's tapes: release and stem.
-fn tapes() -> Vec<(std::path::PathBuf, TapeName)> {
+pub(super) fn tapes() -> Vec<(std::path::PathBuf, TapeName)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tapes");
     let mut all = Vec::new();
     for release in ["0.5.1", "0.6.0a3"] {

@@ -1,11 +1,17 @@
 //! Tapes on disk.
 
 mod archives;
+mod branches;
 mod damage;
 mod faults;
 mod fixtures;
+mod indexes;
+mod journals;
+mod media;
 mod queries;
+mod scans;
 mod session_lock;
+mod verify;
 mod writers;
 
 use std::{fs, path::Path, sync::Arc};

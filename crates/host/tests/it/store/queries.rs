@@ -42,14 +42,17 @@ fn any_query() -> impl Strategy<Value = TapeQuery> {
     ]);
     let names =
         select(vec![vec![], vec!["a".to_owned()], vec!["b/c".to_owned()], vec!["a".to_owned(), "\"q\"".to_owned()]]);
-    let text = select(vec![None, Some("needle"), Some("漢"), Some("")]);
+    let text = select(vec![None, None, Some("needle"), Some("neadle"), Some("漢"), Some("b/c"), Some("a"), Some("5"), Some("meta"), Some("\\u6f22"), Some("")]);
+    let text = (text, any::<bool>()).prop_map(|(text, fuzzy)| text.map(|it| TextMatch::new(it, fuzzy)));
     let from = select(vec![None, Some("2026-01-03")]);
-    (slice, kinds, names, text, from, proptest::option::of(0..4_usize), any::<bool>(), any::<bool>()).prop_map(
-        |(slice, kinds, names, text, from, limit, newest_first, distinct)| TapeQuery {
+    let ids = select(vec![None, None, Some(3..=40), Some(50..=50)]);
+    (slice, kinds, names, text, (from, ids), proptest::option::of(0..4_usize), any::<bool>(), any::<bool>()).prop_map(
+        |(slice, kinds, names, text, (from, ids), limit, newest_first, distinct)| TapeQuery {
             slice,
+            ids,
             kinds,
             names,
-            text: text.map(|it| TextMatch::new(it, false)),
+            text,
             from: from.map(|it| parse_bound(it, false).unwrap()),
             to: None,
             limit,
