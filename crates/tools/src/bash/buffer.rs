@@ -16,8 +16,12 @@ use std::{
 use bub_kernel::text::thousands;
 use encoding_rs::{Decoder, UTF_8};
 
-/// Characters that one result shows at most.
+/// Characters that one read returns at most.
 pub(super) const MAX_SHOWN: u64 = 1024 * 1024;
+
+/// Characters that the result of a command has at most. What is too long for the conversation is set
+/// aside whole, so this bounds memory alone.
+pub(super) const MAX_RESULT: u64 = 8 * 1024 * 1024;
 
 /// Memory below which a limit makes no sense, in bytes.
 const MIN_MEMORY: usize = 4 * 1024;
@@ -177,8 +181,12 @@ impl OutputBuffer {
     /// The text from character `start` to `end`, at most [`MAX_SHOWN`] characters. A part that was
     /// dropped is named instead, and the offset is then behind it.
     pub(super) fn read(&self, start: u64, end: u64) -> Slice {
+        self.slice(start, end, MAX_SHOWN)
+    }
+
+    fn slice(&self, start: u64, end: u64, max: u64) -> Slice {
         let start = start.min(self.end.chars);
-        let mut end = end.clamp(start, self.end.chars).min(start + MAX_SHOWN);
+        let mut end = end.clamp(start, self.end.chars).min(start + max);
         let dropped = self.dropped();
         let mut text = self.head_text(start..end.min(dropped.start));
         if !dropped.is_empty() && start < dropped.end && end > dropped.start {
@@ -198,21 +206,21 @@ impl OutputBuffer {
     pub(super) fn summary(&self) -> String {
         let total = self.end.chars;
         let dropped = self.dropped();
-        if total <= MAX_SHOWN && dropped.is_empty() {
-            return self.read(0, total).text;
+        if total <= MAX_RESULT && dropped.is_empty() {
+            return self.slice(0, total, MAX_RESULT).text;
         }
-        let mut head_end = MAX_SHOWN / 2;
-        let mut tail_start = total.saturating_sub(MAX_SHOWN / 2);
+        let mut head_end = MAX_RESULT / 2;
+        let mut tail_start = total.saturating_sub(MAX_RESULT / 2);
         if !dropped.is_empty() {
             head_end = head_end.min(dropped.start);
             tail_start = tail_start.max(dropped.end);
         }
         format!(
             "{}\n...[{} of {} characters omitted]...\n{}",
-            self.read(0, head_end).text,
+            self.slice(0, head_end, MAX_RESULT).text,
             thousands(tail_start - head_end),
             thousands(total),
-            self.read(tail_start, total).text
+            self.slice(tail_start, total, MAX_RESULT).text
         )
     }
 

@@ -8,6 +8,7 @@ use bub_kernel::{
 use serde_json::{Map, Value};
 
 use super::failed;
+use crate::spill;
 
 /// What the text of every search result begins with; entries that have it are earlier results.
 const MARK: &str = "[tape.search]";
@@ -42,7 +43,7 @@ fn default_kinds() -> Vec<String> {
 pub struct TapeMatch {
     /// When it was made, ISO 8601.
     date: String,
-    /// What it says.
+    /// What it says; of a result that was set aside, an excerpt and how to read the rest.
     content: Map<String, Value>,
 }
 
@@ -91,12 +92,20 @@ impl Tool for TapeSearch {
         };
         let found = ctx.tape.read(&query).await.map_err(failed)?;
         let n_found = found.len();
-        let matches: Vec<TapeMatch> = found
+        let mut matches: Vec<TapeMatch> = found
             .into_iter()
             .map(|it| TapeMatch { date: it.date.clone(), content: it.payload.clone() })
             .filter(|it| !ascii_json(it).contains(MARK))
             .collect();
-        Ok(TapeSearchResult { filtered: n_found - matches.len(), matches })
+        let filtered = n_found - matches.len();
+        if limit > n_found {
+            // What was set aside of a result is still part of it.
+            let query = TapeQuery { limit: Some(limit - n_found), ..query };
+            let own = Self::NAME.replace('.', "_");
+            let more = spill::find(&ctx.tape, &args.query, &query, &own).await.map_err(failed)?;
+            matches.extend(more.into_iter().map(|it| TapeMatch { date: it.date, content: it.content }));
+        }
+        Ok(TapeSearchResult { matches, filtered })
     }
 
     fn render(&self, found: &TapeSearchResult) -> Option<String> {

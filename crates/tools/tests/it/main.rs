@@ -7,6 +7,8 @@ mod fs;
 #[cfg(test)]
 mod session;
 #[cfg(test)]
+mod spill;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tape;

@@ -76,17 +76,17 @@ fn middle_is_dropped_and_named_beyond_the_limit() {
 fn long_text_is_shown_with_its_start_and_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut it = buffer(1 << 20, 1 << 28, Some(dir.path()));
-    for _ in 0..40 {
+    for _ in 0..160 {
         push(&mut it, &[b'x'; 64 * 1024]);
     }
     push(&mut it, b"end");
     it.finish();
-    let total = 40 * 64 * 1024 + 3;
+    let total = 160 * 64 * 1024 + 3;
     assert!(it.dropped().is_empty());
     let summary = it.summary();
     assert!(summary.starts_with("xxx") && summary.ends_with("xend"));
-    assert!(summary.contains(&format!("[1,572,867 of {} characters omitted]", thousands(total))));
-    assert!(summary.len() as u64 <= MAX_SHOWN + 100);
+    assert!(summary.contains(&format!("[2,097,155 of {} characters omitted]", thousands(total))));
+    assert!(summary.len() as u64 <= MAX_RESULT + 100);
     assert_eq!(it.read(0, total).next, MAX_SHOWN);
     // What is finished lives on disk.
     write(&mut it, OutputBuffer::settle);
