@@ -1,25 +1,28 @@
 //! Settings, tools, models and plugins, put together into a runtime.
 
-use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
-use bub_engine::{EngineSettings, Runtime, RuntimeParts};
+use bub_code::{BuiltinRunners, RunnerChoice, SessionCodeMode, sandbox};
+use bub_engine::{EngineSettings, Runtime, RuntimeParts, SessionGuard, SessionLocks};
 use bub_host::{JsonlStore, LocalEnvironment, LocalOptions, StoreOptions, Sync};
 use bub_kernel::{
     clock::{self, Clock},
-    environment::EnvironmentError,
+    environment::{Environment, EnvironmentError},
     event::EventBus,
     hooks::Hooks,
     model::ModelOptions,
     plugin::{Plugin, PluginError, Registry},
+    tape::TapeName,
 };
 use bub_models::{ProviderConfig, ProviderKind};
-use bub_tools::{bash, fs, session, tape, web};
+use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 use serde_json::{Map, Value};
 
 use crate::{
     defaults::DefaultHooks,
     locks::FileLocks,
-    settings::{HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
+    settings::{CodeRunnerChoice, HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
+    skills::{SkillHooks, SkillTool, Skills},
 };
 
 /// Why an application can't be put together.
@@ -52,6 +55,7 @@ pub struct Builder {
     plugins: Vec<Box<dyn Plugin>>,
     events: EventBus,
     clock: Arc<dyn Clock>,
+    code_worker: Option<(PathBuf, Vec<OsString>)>,
 }
 
 impl fmt::Debug for Builder {
@@ -67,7 +71,14 @@ impl Builder {
     /// Starts from settings and the folder to work in.
     #[must_use]
     pub fn new(settings: Settings, workspace: PathBuf) -> Self {
-        Self { settings, workspace, plugins: Vec::new(), events: EventBus::default(), clock: clock::system() }
+        Self {
+            settings,
+            workspace,
+            plugins: Vec::new(),
+            events: EventBus::default(),
+            clock: clock::system(),
+            code_worker: None,
+        }
     }
 
     /// Adds a plugin; a later one ranks higher.
@@ -89,12 +100,19 @@ impl Builder {
         Self { clock, ..self }
     }
 
+    /// Names the program that runs code where there is no Python: a run of it with `args` must end in
+    /// [`worker_main`](sandbox::worker_main). Without one, code mode needs a Python.
+    #[must_use]
+    pub fn code_worker(self, program: PathBuf, args: Vec<OsString>) -> Self {
+        Self { code_worker: Some((program, args)), ..self }
+    }
+
     /// Makes the application. Its home folder is made when something is first written there.
     ///
     /// # Errors
     /// When settings are wrong or the workspace is no folder.
     pub fn build(self) -> Result<App, BuildError> {
-        let Self { settings, workspace, plugins, events, clock } = self;
+        let Self { settings, workspace, plugins, events, clock, code_worker } = self;
         let failed = |source| BuildError::Workspace { path: workspace.clone(), source };
         let resolved = workspace.canonicalize().map_err(failed)?;
         if !resolved.is_dir() {
@@ -114,7 +132,10 @@ impl Builder {
             },
         ));
         let mut registry = Registry::new(settings.sections.clone());
-        register_builtins(&mut registry, &settings, resolved.clone());
+        let skills = Skills::new(&settings, &resolved, secrets.mask());
+        let environment: Arc<dyn Environment> = Arc::new(environment(&settings, &secrets, resolved.clone())?);
+        let code = code_mode(&settings, code_worker, &resolved.to_string_lossy(), &environment);
+        register_builtins(&mut registry, &settings, resolved.clone(), &skills, &code);
         for provider in bub_models::providers(provider_configs(&settings)) {
             registry.models(provider);
         }
@@ -126,23 +147,23 @@ impl Builder {
             }
         }
         let hooks = registry.hooks.clone();
-        let environment = environment(&settings, &secrets, resolved.clone())?;
         let workspace = resolved.to_string_lossy().into_owned();
+        let locks: Arc<dyn SessionLocks> = Arc::new(FileLocks {
+            locks: bub_host::SessionLocks::new(settings.paths.locks()),
+            wait: settings.session_wait,
+        });
         let runtime = Runtime::new(RuntimeParts {
             registry,
             settings: engine_settings(&settings),
             store: store.clone(),
-            environment: Arc::new(environment),
+            environment,
             workspace: workspace.clone(),
             clock,
             events,
             mask: secrets.mask(),
-            locks: Some(Arc::new(FileLocks {
-                locks: bub_host::SessionLocks::new(settings.paths.locks()),
-                wait: settings.session_wait,
-            })),
+            locks: Some(locks.clone()),
         });
-        Ok(App { runtime, settings, store, workspace, hooks, failures })
+        Ok(App { runtime, settings, store, locks, workspace, skills, hooks, failures })
     }
 }
 
@@ -151,7 +172,9 @@ pub struct App {
     runtime: Runtime,
     settings: Settings,
     store: Arc<JsonlStore>,
+    locks: Arc<dyn SessionLocks>,
     workspace: String,
+    skills: Skills,
     hooks: Vec<Arc<dyn Hooks>>,
     failures: Vec<PluginError>,
 }
@@ -184,10 +207,30 @@ impl App {
         &self.store
     }
 
+    /// Keeps turns of other processes away from the session of a tape until the guard is dropped, as a
+    /// turn does. Waits for one that runs, within the limit of the settings; `on_wait` is called once
+    /// when there is a wait, with a sentence for the person.
+    ///
+    /// # Errors
+    /// A sentence for the person, when the wait was too long or the lock can't be used.
+    pub async fn lock_session(
+        &self,
+        tape: &TapeName,
+        on_wait: &(dyn Fn(String) + Send + std::marker::Sync),
+    ) -> Result<SessionGuard, String> {
+        self.locks.acquire(tape, on_wait).await
+    }
+
     /// The resolved workspace.
     #[must_use]
     pub fn workspace(&self) -> &str {
         &self.workspace
+    }
+
+    /// The skills of the workspace.
+    #[must_use]
+    pub fn skills(&self) -> &Skills {
+        &self.skills
     }
 
     /// All hooks, lowest rank first.
@@ -209,20 +252,31 @@ impl App {
 }
 
 /// The built-in tools and hooks. The order of the tools is the one in which models are offered them.
-fn register_builtins(registry: &mut Registry, settings: &Settings, workspace: PathBuf) {
+fn register_builtins(
+    registry: &mut Registry,
+    settings: &Settings,
+    workspace: PathBuf,
+    skills: &Skills,
+    code: &SessionCodeMode,
+) {
     let shells = bash::Shells::new(bash::ShellSettings {
         spool_dir: Some(settings.paths.spool()),
         max_output_bytes: settings.shell.max_output_bytes,
         ..bash::ShellSettings::default()
     });
     let locks = fs::FileLocks::default();
+    code.add_tools(registry);
     registry
+        .sidecar(spill::SIDECAR)
+        .tool(spill::SpillRead)
         .tool(bash::Bash::new(shells.clone()))
         .tool(bash::BashOutput::new(shells.clone()))
         .tool(bash::BashKill::new(shells.clone()))
         .tool(fs::FsRead)
         .tool(fs::FsWrite::new(locks.clone()))
         .tool(fs::FsEdit::new(locks))
+        .tool(SkillTool::new(skills.clone()))
+        .tool(describe::ToolDescribe)
         .tool(tape::TapeInfo)
         .tool(tape::TapeSearch)
         .tool(tape::TapeReset)
@@ -240,12 +294,45 @@ fn register_builtins(registry: &mut Registry, settings: &Settings, workspace: Pa
                 PrivateAddresses::Deny => web::PrivateAddresses::Deny,
             },
         }))
+        .tool(subagent::SubAgent::default())
         .tool(session::Help)
         .tool(session::Quit::new(shells.clone()))
         .tool(session::Model)
         .tool(session::ReasoningEffort)
+        // Of the lowest rank, so that results are set aside when no other hook has anything to say.
+        .hooks(spill::SpillHooks::new(spill::SpillSettings { threshold: settings.spill_threshold }))
         .hooks(DefaultHooks::new(workspace))
+        // Of a lower rank than those that choose tools, so that skills stand below the tools in the prompt.
+        .hooks(SkillHooks::new(skills.clone()))
+        .hooks(describe::DescribeHooks::default())
+        .shared_hooks(code.hooks())
         .hooks(bash::ShellHooks::new(shells));
+}
+
+/// Code mode as set, with the definitions of tools in the home folder.
+fn code_mode(
+    settings: &Settings,
+    worker: Option<(PathBuf, Vec<OsString>)>,
+    workspace: &str,
+    local: &Arc<dyn Environment>,
+) -> SessionCodeMode {
+    let choice = match settings.code_runner {
+        CodeRunnerChoice::Auto => RunnerChoice::Auto,
+        CodeRunnerChoice::Process => RunnerChoice::Process,
+        CodeRunnerChoice::Sandbox => RunnerChoice::Sandbox,
+    };
+    let sandbox = worker.map(|(program, args)| {
+        let limits = sandbox::SandboxLimits::default();
+        Arc::new(sandbox::SandboxRunner::new(sandbox::SandboxOptions { program, args, limits }))
+    });
+    let runners = BuiltinRunners::new(choice, settings.python.clone(), sandbox);
+    let (folder, workspace, local) = (settings.paths.codemode(), workspace.to_owned(), local.clone());
+    SessionCodeMode::new(Arc::new(runners)).stub_folder(move |state| {
+        // The tools of another environment cannot read files of this one.
+        let is_local = state.environment.as_ref().is_some_and(|it| Arc::ptr_eq(it, &local));
+        let session = state.session.as_ref().filter(|_| is_local)?;
+        Some(folder.join(bub_code::stub::folder_name(&workspace, &session.0)))
+    })
 }
 
 /// The providers that are configured, and those that bub knows, with their keys and addresses.

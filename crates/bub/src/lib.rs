@@ -7,8 +7,10 @@ mod app;
 mod defaults;
 mod locks;
 pub mod settings;
+pub mod skills;
 
 pub use app::{App, BuildError, Builder};
+pub use bub_code as code;
 pub use bub_engine as engine;
 pub use bub_engine::{Runtime, TurnOptions, TurnStream};
 pub use bub_host as host;

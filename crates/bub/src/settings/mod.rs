@@ -74,6 +74,8 @@ pub struct Settings {
     pub python: String,
     /// What runs code mode's Python.
     pub code_runner: CodeRunnerChoice,
+    /// The folders to look for skills in, as they were given, instead of the usual ones; empty is none.
+    pub skill_dirs: Option<Vec<String>>,
     /// From how many tokens on (4 characters each) a result is set aside; 4,096 by default, 0 is never.
     pub spill_threshold: u32,
     /// Shell commands.
@@ -219,6 +221,7 @@ impl Settings {
                 Some("sandbox") => CodeRunnerChoice::Sandbox,
                 _ => CodeRunnerChoice::Auto,
             },
+            skill_dirs: values.words(&table::SKILL_DIRS),
             spill_threshold: values.small(&table::SPILL_THRESHOLD).unwrap_or_default(),
             shell: values.shell(),
             web: values.web(),
@@ -241,6 +244,14 @@ impl Settings {
     #[must_use]
     pub fn origin(&self, key: &str) -> Option<Origin> {
         self.resolved.get(key).map(Resolved::origin)
+    }
+
+    /// The value at a dotted key of the configuration: that of a setting, whatever place it comes from, or
+    /// what the configuration file has there.
+    #[must_use]
+    pub fn config_value(&self, key: &str) -> Option<Value> {
+        let setting = self.resolved.get(key).map(|it| it.value.clone()).filter(|it| !it.is_null());
+        setting.or_else(|| self.layers.file.get(key).ok().flatten().map(file::Node::to_json))
     }
 
     /// A variable of the environment or else of `.env`; one that is empty counts as not set.

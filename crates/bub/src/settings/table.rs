@@ -224,6 +224,13 @@ pub(crate) const PYTHON: Setting = setting(
     Preset::Value("python3"),
     "The Python of `code.runner: process`: a name to look up in `PATH`, or a path.",
 );
+pub(crate) const SKILL_DIRS: Setting = setting(
+    "skill_dirs",
+    "BUB_SKILL_DIRS",
+    Kind::Words,
+    Preset::None("`.agents/skills` of the workspace and of the home folder, and bub's own"),
+    "The folders to look for skills in, instead of the usual ones; `[]` is none.",
+);
 pub(crate) const TAPE_SYNC: Setting = setting(
     "tape.sync",
     "BUB_TAPE_SYNC",
@@ -296,6 +303,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     WEB_PRIVATE_ADDRESSES,
     CODE_RUNNER,
     PYTHON,
+    SKILL_DIRS,
     TAPE_SYNC,
     SESSION_WAIT_SECONDS,
     TELEGRAM_TOKEN,

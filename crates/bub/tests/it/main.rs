@@ -1,3 +1,16 @@
 //! Integration tests: one binary, a module per subject.
 
+#[cfg(test)]
+mod media;
+#[cfg(test)]
 mod settings;
+#[cfg(test)]
+mod bench;
+#[cfg(test)]
+mod deferred;
+#[cfg(test)]
+mod skills;
+#[cfg(test)]
+mod subagents;
+#[cfg(test)]
+mod examples;

@@ -774,6 +774,7 @@ fn show_lists_everything_with_its_place() {
         web.private_addresses = auto (default)
         code.runner = auto (default)
         python = python3 (default)
+        skill_dirs = `.agents/skills` of the workspace and of the home folder, and bub's own (default)
         tape.sync = commit (default)
         session.wait_seconds = 60.0 (default)
         telegram.token = none: the channel is off (default)
