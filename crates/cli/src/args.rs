@@ -1,8 +1,17 @@
 //! The command line.
 
+mod skills;
+mod tape;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+pub(crate) use skills::{InstallArgs, SkillsCommand};
+pub(crate) use tape::{
+    ExportArgs, FilterArgs, ForkArgs, Format, ListArgs, ResetArgs, SearchArgs, ShowArgs, TapeArg, TapeCommand,
+    VerifyArgs,
+};
 
 /// An agent in your terminal: a model, its tools, and a tape of everything they do.
 #[derive(Debug, Parser)]
@@ -36,7 +45,12 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Answer one message, or run one command
     Run(RunArgs),
-    /// Look at what was recorded
+    /// Run a Python file that calls the tools
+    Code(CodeArgs),
+    /// Run code for another process of bub
+    #[command(hide = true)]
+    CodeWorker,
+    /// Look at what was recorded, copy it, mend it
     #[command(subcommand)]
     Tape(TapeCommand),
     /// List the tools
@@ -47,6 +61,9 @@ pub(crate) enum Command {
     },
     /// List the hooks and who implements them
     Hooks,
+    /// Look at skills, check them, get more
+    #[command(subcommand)]
+    Skills(SkillsCommand),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -85,6 +102,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
 
+    /// Skills that the model may use, as gh,release; '' is none [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) skills: Option<Vec<String>>,
+
     /// How to print
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -106,6 +127,41 @@ pub(crate) struct RunArgs {
     pub(crate) sender_id: String,
 }
 
+/// Options of `bub code`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "In the file the tools are async functions: page = await tools.web_fetch(url=\"...\").\n\
+                  What it prints goes to standard output, its calls are shown on standard error.\n\
+                  Exit codes: 0 ok, 1 the code failed, 2 wrong usage or settings, 130 interrupted.")]
+pub(crate) struct CodeArgs {
+    /// The file; `-` reads standard input
+    #[arg(required_unless_present = "stub")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Print the definitions of the tools instead
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) stub: bool,
+
+    /// What runs the code: auto, process or sandbox [default: the setting code.runner]
+    #[arg(long, value_name = "RUNNER")]
+    pub(crate) runner: Option<String>,
+
+    /// Seconds until the code is stopped
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    pub(crate) timeout: u32,
+
+    /// Tools that the code may call, as bash,web.fetch [default: those that the model's code may]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<String>>,
+
+    /// Session whose tape the tools see and the run is recorded on
+    #[arg(long, default_value = "cli:local", value_name = "ID")]
+    pub(crate) session_id: String,
+
+    /// Do not show the calls
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
 /// How `bub run` prints.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Output {
@@ -115,72 +171,6 @@ pub(crate) enum Output {
     Json,
     /// A JSON object per event, as it happens, and one at the end
     StreamJson,
-}
-
-/// What to look at.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TapeCommand {
-    /// List the tapes, newest first
-    List {
-        /// Tapes of all workspaces, not only this one's
-        #[arg(long)]
-        all: bool,
-        /// One JSON object per tape
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print what is on a tape
-    Show {
-        #[command(flatten)]
-        tape: TapeArg,
-        /// The last N entries only
-        #[arg(long, short = 'n', value_name = "N")]
-        last: Option<usize>,
-        /// Entries of this kind only (message, tool_call, tool_result, event, anchor, system, error)
-        #[arg(long, value_name = "KIND")]
-        kind: Vec<String>,
-        /// The lines of the tape as they are
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print counts and the last use of tokens
-    Info {
-        #[command(flatten)]
-        tape: TapeArg,
-        /// One JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Find text on a tape, newest first
-    Search {
-        /// What to find, in any case; nearly equal words count too
-        query: String,
-        #[command(flatten)]
-        tape: TapeArg,
-        /// The most entries to print
-        #[arg(long, short = 'n', default_value_t = 20, value_name = "N")]
-        limit: usize,
-        /// Kinds to look at [default: message and tool_result]
-        #[arg(long, value_name = "KIND")]
-        kind: Vec<String>,
-        /// The earliest date, as 2026-01-31 or 2026-01-31T12:00
-        #[arg(long, value_name = "DATE")]
-        since: Option<String>,
-        /// The latest date, a day included
-        #[arg(long, value_name = "DATE")]
-        until: Option<String>,
-        /// The lines of the tape as they are
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// Which tape.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct TapeArg {
-    /// Session id, or a tape's name as `bub tape list` prints it
-    #[arg(default_value = "cli:local", value_name = "SESSION")]
-    pub(crate) session: String,
 }
 
 /// What to look at.

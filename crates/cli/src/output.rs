@@ -9,7 +9,29 @@ pub(crate) fn is_terminal() -> bool {
 
 /// Whether colours are wanted there: not when `NO_COLOR` is set, nor in a dumb terminal.
 pub(crate) fn wants_color(terminal: bool) -> bool {
-    terminal && variable("NO_COLOR").is_none() && variable("TERM").is_none_or(|it| it != "dumb")
+    terminal && variable("NO_COLOR").is_none() && !is_dumb()
+}
+
+/// How many characters a line of the terminal has; none when output goes elsewhere.
+pub(crate) fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|it| *it > 0)
+}
+
+/// Whether the terminal can do nothing but print.
+pub(crate) fn is_dumb() -> bool {
+    variable("TERM").is_some_and(|it| it == "dumb")
+}
+
+/// Whether nobody reads standard output any more. Never so for a file, and where the system does not
+/// tell; then writing fails sooner or later.
+pub(crate) fn is_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stream = io::stdout();
+    let mut streams = [PollFd::new(&stream, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut streams, Some(&now)).is_ok()
+        && streams.iter().any(|it| it.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL))
 }
 
 /// A variable of the program's environment that says how to print; empty is not set.
@@ -39,6 +61,13 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
         stream.write_all(b"\n")?;
     }
     stream.flush()
+}
+
+/// Asks on standard error, without ending the line.
+pub(crate) fn ask(question: &str) {
+    let mut stream = io::stderr().lock();
+    drop(stream.write_all(question.as_bytes()));
+    drop(stream.flush());
 }
 
 /// Writes a line to standard error. There is nobody to tell when that fails.

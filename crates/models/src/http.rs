@@ -62,12 +62,24 @@ impl Http {
         self.url.password()
     }
 
-    /// Sends a request; the reply has a good status.
+    /// Sends a chat request; the reply has a good status.
     pub(crate) async fn send(&self, body: Bytes) -> Result<Response, Failure> {
+        self.post(self.url.clone(), body).await
+    }
+
+    /// The same to another endpoint of this server, by its path below the base.
+    pub(crate) async fn send_to(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
+        let mut url = self.url.clone();
+        let base = url.path().strip_suffix(CHAT_PATH).unwrap_or_default();
+        url.set_path(&format!("{base}{path}"));
+        self.post(url, body).await
+    }
+
+    async fn post(&self, url: Url, body: Bytes) -> Result<Response, Failure> {
         let client = self.client.get_or_init(|| self.build()).as_ref().map_err(|err| {
             Failure::from(ModelError::Config(format!("cannot set up the client for {}: {err}", self.host())))
         })?;
-        let request = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
+        let request = client.post(url).headers(self.headers.clone()).body(body);
         let response = match tokio::time::timeout(self.timeouts.first_byte, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(err)) => return Err(self.unreachable(err).into()),

@@ -5,11 +5,12 @@
 //!
 //! Reading order: `provider` (what can be configured), `request` (the body), `http` (one try),
 //! `stream` (tries, waits and events), `decode`, `chunk` and `calls` (from bytes to events), `sse`,
-//! `errors`, `retry`.
+//! `errors`, `retry`; `embed` (texts to vectors).
 
 mod calls;
 mod chunk;
 mod decode;
+mod embed;
 mod errors;
 mod http;
 mod provider;

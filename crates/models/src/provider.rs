@@ -9,11 +9,12 @@ use std::{
 
 use async_trait::async_trait;
 use bub_kernel::{
-    model::{ModelClient, ModelError, ModelProvider, ModelRequest, ModelStream},
+    model::{EmbedRequest, Embeddings, ModelClient, ModelError, ModelProvider, ModelRequest, ModelStream},
     secret::SecretMask,
 };
 
 use crate::{
+    embed,
     http::Http,
     request::{self, Dialect},
     retry::Retries,
@@ -258,6 +259,10 @@ impl ModelClient for ChatClient {
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
         let body = request::body(request, &self.endpoint.dialect)?;
         Ok(Answer::new(self.endpoint.clone(), body.into(), &request.run.0).into_stream())
+    }
+
+    async fn embed(&self, request: &EmbedRequest) -> Result<Embeddings, ModelError> {
+        embed::embed(&self.endpoint, request).await
     }
 }
 

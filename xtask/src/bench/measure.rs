@@ -83,6 +83,11 @@ impl Runner {
         self.programs.join(name)
     }
 
+    /// Where the binary keeps its tapes.
+    pub(super) fn tapes(&self) -> PathBuf {
+        self.folder.path().join("home/.bub/tapes")
+    }
+
     /// What the runs' folder is on, for the report's head.
     pub(super) fn folder_note(&self) -> String {
         format!("runs in {}", self.folder.path().parent().unwrap_or(Path::new("/")).display())

@@ -12,6 +12,7 @@ mod measure;
 mod report;
 pub mod script;
 pub mod server;
+mod tape;
 
 use std::{env, fs, path::PathBuf, process::Command, time::Instant};
 
@@ -53,6 +54,8 @@ enum Part {
     Stream,
     /// Peak memory of a turn of 50 tool calls
     Memory,
+    /// Tapes of up to a million entries
+    Tape,
 }
 
 /// Builds what is measured, measures it, and prints a table; tells whether the bars were met, if asked.
@@ -77,6 +80,9 @@ pub fn run(options: &Options) -> Result<bool> {
     if wants(Part::Stream) {
         report.extend(cases::stream(&runner, usize::from(options.runs))?);
     }
+    if wants(Part::Tape) {
+        report.extend(tape::tapes(&runner, usize::from(options.runs))?);
+    }
     if options.only.is_none() {
         let bytes = fs::metadata(runner.bub()).context("can't read the binary's size")?.len();
         report.extend([Row::fact("release binary", format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)))]);
@@ -93,14 +99,16 @@ pub fn run(options: &Options) -> Result<bool> {
 fn build_and_rerun(options: &Options, own: &std::path::Path) -> Result<bool> {
     let release = own.ancestors().nth(2).context("this program is not in a target folder")?.join("release");
     // One after the other: built together, crates would get features that the product does not ask for.
-    for package in ["bub-cli", "xtask"] {
-        let is_needed = package == "xtask" || options.bub.is_none();
-        if is_needed
-            && !commands::run(
-                "release build",
-                commands::cargo().args(["build", "--release", "--locked", "--package", package]),
-            )?
-        {
+    let needs_tape = options.only.is_none_or(|it| it == Part::Tape);
+    let builds: [(bool, &[&str]); 3] = [
+        (options.bub.is_none(), &["--package", "bub-cli"]),
+        (true, &["--package", "xtask"]),
+        (needs_tape, &["--package", "bub-host", "--example", "tape_operation"]),
+    ];
+    for (is_needed, package) in builds {
+        let mut build = commands::cargo();
+        build.args(["build", "--release", "--locked"]).args(package);
+        if is_needed && !commands::run("release build", &mut build)? {
             return Ok(false);
         }
     }

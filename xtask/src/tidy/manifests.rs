@@ -24,11 +24,12 @@ pub const LAYERS: &[Layer] = &[
     Layer { folder: "crates/kernel", uses: &[], budget: 5_000 },
     Layer { folder: "crates/engine", uses: &["bub-kernel"], budget: 4_500 },
     Layer { folder: "crates/tools", uses: &["bub-kernel"], budget: 4_500 },
+    Layer { folder: "crates/code", uses: &["bub-kernel"], budget: 6_000 },
     Layer { folder: "crates/models", uses: &["bub-kernel"], budget: 4_500 },
     Layer { folder: "crates/host", uses: &["bub-kernel"], budget: 3_500 },
     Layer {
         folder: "crates/bub",
-        uses: &["bub-engine", "bub-host", "bub-kernel", "bub-models", "bub-tools"],
+        uses: &["bub-code", "bub-engine", "bub-host", "bub-kernel", "bub-models", "bub-tools"],
         budget: 4_500,
     },
     Layer { folder: "crates/cli", uses: &["bub", "bub-engine", "bub-kernel"], budget: 3_500 },
@@ -37,7 +38,7 @@ pub const LAYERS: &[Layer] = &[
 ];
 
 /// Crates of ours that any crate's tests may use.
-const FOR_TESTS: &[&str] = &["bub-host", "bub-kernel", "bub-testing"];
+const FOR_TESTS: &[&str] = &["bub-engine", "bub-host", "bub-kernel", "bub-testing"];
 
 /// All that the kernel is built with: every plugin compiles it, so each addition is a decision.
 const KERNEL_THIRD_PARTIES: &[&str] = &[
@@ -63,6 +64,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("dotenvy", &["crates/bub"]),
     ("genai", &["crates/models"]),
     ("htmd", &["crates/tools"]),
+    ("monty", &["crates/code"]),
+    ("monty-alloc", &["crates/code"]),
     ("process-wrap", &["crates/host"]),
     ("reqwest", &["crates/models", "crates/tools"]),
     ("serde-saphyr", &["crates/bub"]),

@@ -1,8 +1,10 @@
 //! One file per command.
 
+mod code;
 mod config;
 mod list;
 mod run;
+mod skills;
 mod tape;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -15,7 +17,7 @@ use bub::{
 use clap::CommandFactory as _;
 
 use crate::{
-    args::{Args, Command},
+    args::{Args, CodeArgs, Command},
     error::UsageError,
     output,
 };
@@ -29,17 +31,32 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let (settings, workspace) = load(&args)?;
+    let names_workspace = args.workspace.is_some();
     log(args.verbose.max(settings.verbose));
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
     match args.command {
         Command::Run(run) => run::run(run, settings, workspace).await,
+        Command::Code(code) => code::run(code, settings, workspace).await,
         Command::Tape(command) => tape::run(command, settings, workspace).await,
-        Command::Tools { json } => list::tools(&Builder::new(settings, workspace).build()?, json),
-        Command::Hooks => list::hooks(&Builder::new(settings, workspace).build()?),
+        Command::Tools { json } => list::tools(&builder(settings, workspace).build()?, json),
+        Command::Hooks => list::hooks(&builder(settings, workspace).build()?),
+        Command::Skills(command) => skills::run(command, settings, workspace, names_workspace).await,
         Command::Config(command) => config::run(command, &settings),
-        Command::Completions { .. } => Ok(ExitCode::SUCCESS),
+        Command::Completions { .. } | Command::CodeWorker => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A builder that knows this program, which runs code where there is no Python.
+fn builder(settings: Settings, workspace: PathBuf) -> Builder {
+    let builder = Builder::new(settings, workspace);
+    match std::env::current_exe() {
+        Ok(program) => builder.code_worker(program, vec!["code-worker".into()]),
+        Err(err) => {
+            tracing::warn!("the program does not know where it is, so code needs a Python: {err}");
+            builder
+        }
     }
 }
 
@@ -53,6 +70,9 @@ fn load(args: &Args) -> Result<(Settings, PathBuf)> {
             return Err(UsageError(format!("--set takes KEY=VALUE, got '{pair}'")).into());
         };
         sources = sources.with_override(key, value, "--set");
+    }
+    if let Command::Code(CodeArgs { runner: Some(runner), .. }) = &args.command {
+        sources = sources.with_override("code.runner", runner, "--runner");
     }
     let settings = Settings::load(sources)?;
     let workspace = args.workspace.as_ref().map_or_else(|| cwd.clone(), |it| cwd.join(it));

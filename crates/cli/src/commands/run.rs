@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use bub::{
-    Builder, TurnOptions, TurnStream,
+    TurnOptions, TurnStream,
     kernel::turn::{Inbound, Prompt, SessionId, TurnError, TurnResult},
     settings::Settings,
 };
@@ -30,7 +30,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(10);
 pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
     let message = message(args.message.as_deref())?;
     let session = args.session_id.clone().unwrap_or_else(|| format!("{}:{}", args.channel, args.chat_id));
-    let app = Builder::new(settings, workspace).build()?;
+    let app = super::builder(settings, workspace).build()?;
     let inbound = Inbound {
         channel: args.channel.clone(),
         chat: args.chat_id.clone(),
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -
         model: args.model.clone(),
         reasoning_effort: args.reasoning_effort.clone(),
         allowed_tools: args.tools.clone(),
-        allowed_skills: None,
+        allowed_skills: args.skills.clone(),
     };
     let mut interrupts = Interrupts::listen();
     let mut printer: Box<dyn Printer> = match args.output {

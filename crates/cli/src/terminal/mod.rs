@@ -1,6 +1,7 @@
 //! How a turn looks while it goes on.
 
 pub(crate) mod json;
+pub(crate) mod safe;
 pub(crate) mod text;
 
 use std::{io, time::Duration};

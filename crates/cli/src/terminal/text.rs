@@ -1,6 +1,6 @@
 //! For people: on a terminal the answer as it comes, with a line per call; in a pipe the answer alone.
 
-use std::{io, time::Instant};
+use std::{collections::HashSet, io, time::Instant};
 
 use bub::kernel::{
     message::{ToolCallRequest, content_blocks},
@@ -18,6 +18,8 @@ const MAX_CALL_CHARS: usize = 120;
 const MAX_ARGUMENT_CHARS: usize = 60;
 /// How much of a running command's output is remembered to avoid printing it twice, in bytes.
 const MAX_SHOWN_BYTES: usize = 16 << 20;
+/// The tool whose progress is that of another turn.
+const SUBAGENT: &str = "subagent";
 /// Words that wait to be written, at most, in bytes.
 const MAX_WAITING_BYTES: usize = 4096;
 
@@ -38,6 +40,8 @@ pub(crate) struct TextPrinter {
     /// What a typed command has printed while it ran.
     shown: String,
     tells_error: bool,
+    /// The calls that run subagents, whose progress is shown.
+    subagents: HashSet<String>,
 }
 
 impl TextPrinter {
@@ -53,6 +57,7 @@ impl TextPrinter {
             has_model: false,
             shown: String::new(),
             tells_error: false,
+            subagents: HashSet::new(),
         }
     }
 
@@ -104,6 +109,9 @@ impl Printer for TextPrinter {
                 self.waiting.push_str(text);
                 self.flush()
             }
+            TurnEvent::ToolProgress { call, text } if self.subagents.contains(call) => {
+                self.aside(&format!("  │ {}", one_line(text.trim_end(), MAX_CALL_CHARS)))
+            }
             TurnEvent::Text(delta) if self.is_live => {
                 let delta = self.rest(delta).to_owned();
                 self.waiting.push_str(&delta);
@@ -115,6 +123,9 @@ impl Printer for TextPrinter {
             TurnEvent::ToolCalls(calls) => {
                 self.has_model = true;
                 for call in calls {
+                    if call.name == SUBAGENT {
+                        self.subagents.insert(call.id.clone());
+                    }
                     self.aside(&call_line(call))?;
                 }
                 Ok(())
@@ -173,7 +184,7 @@ impl Printer for TextPrinter {
 }
 
 /// A call in one line: `● bash(command: "ls")`.
-fn call_line(call: &ToolCallRequest) -> String {
+pub(crate) fn call_line(call: &ToolCallRequest) -> String {
     let args: Vec<_> = match serde_json::from_str::<Value>(&call.arguments) {
         Ok(Value::Object(args)) => args
             .iter()
@@ -185,7 +196,7 @@ fn call_line(call: &ToolCallRequest) -> String {
 }
 
 /// A result in one line: its first words, or what went wrong.
-fn result_line(result: &Value) -> String {
+pub(crate) fn result_line(result: &Value) -> String {
     let is_error = result.get("kind").is_some() && result.get("message").is_some();
     let text = if is_error {
         let cause = result.get("details").and_then(|it| it.get("error")).or_else(|| result.get("message"));

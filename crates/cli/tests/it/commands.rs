@@ -110,18 +110,27 @@ fn tools_and_hooks_are_listed() {
     let tools = home.run(&["tools"]).ok();
     let names: Vec<_> = tools.lines().map(|it| it.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).collect();
     expect![[r#"
+        run_code direct
+        attach_image code
+        attach_audio code
+        attach_video code
+        code_mode command
+        spill.read direct
         bash direct
         bash.output direct
         bash.kill direct
         fs.read direct
         fs.write direct
         fs.edit direct
+        skill auto
+        tool.describe direct
         tape.info auto
         tape.search auto
         tape.reset auto
         tape.handoff auto
         tape.anchors auto
         web.fetch auto
+        subagent auto
         help command
         quit command
         model command

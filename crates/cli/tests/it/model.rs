@@ -210,7 +210,7 @@ fn the_workspaces_instructions_are_sent() {
     home.write("AGENTS.md", "Answer in rhymes.\n");
     home.run(&["run", "hi"]).ok();
     let system = server.chats()[0].messages()[0]["content"].as_str().unwrap().to_owned();
-    assert!(system.ends_with("<workspace_instruction>\nAnswer in rhymes.\n</workspace_instruction>"), "{system}");
+    assert!(system.contains("<workspace_instruction>\nAnswer in rhymes.\n</workspace_instruction>\n\n<"), "{system}");
 }
 
 #[test]

@@ -26,7 +26,8 @@ fn the_references_tapes_are_shown_and_continued() {
         let before = fs::read(home.tape_file()).unwrap();
 
         let shown = home.run(&["tape", "show", "shell"]).ok();
-        for expected in ["anchor phase-1", "second turn 你好", "bash {\"command\":\"echo step-1\"}", "\n  step-2\n"] {
+        for expected in ["anchor phase-1", "second turn 你好", "● bash(command: \"echo step-1\")", "\n  ⎿ step-2\n"]
+        {
             assert!(shown.contains(expected), "{release}: {expected}: {shown}");
         }
         let info: Value = serde_json::from_str(&home.run(&["tape", "info", "shell", "--json"]).ok()).unwrap();

@@ -3,6 +3,7 @@
 
 mod answers;
 mod cuts;
+mod embeddings;
 mod failures;
 mod requests;
 mod retries;
