@@ -66,7 +66,7 @@ print([order['id'] for order in orders if order['status'] == 'shipped'])
 ///
 /// # Errors
 /// When the turn fails.
-pub async fn run() -> Result<(String, String), Box<dyn Error>> {
+pub(crate) async fn run() -> Result<(String, String), Box<dyn Error>> {
     let runners = BuiltinRunners::new(RunnerChoice::Process, "python3", None);
     let code = CodeMode::new(Arc::new(runners), [erase(Lookup)]);
     let model = ScriptedModel::new([
@@ -108,7 +108,7 @@ pub async fn run() -> Result<(String, String), Box<dyn Error>> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-#[allow(dead_code, reason = "a test runs the rest")]
+#[cfg_attr(test, expect(dead_code, reason = "a test runs the rest"))]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (printed, answer) = run().await?;
     println!("the code printed: {printed}the model said: {answer}");

@@ -118,13 +118,16 @@ fn cannot_guess(place: &str) -> String {
 impl DynTool for Attach {
     fn spec(&self) -> &Arc<ToolSpec> {
         self.spec.get_or_init(|| {
-            let kind = self.kind.as_str();
             Arc::new(ToolSpec {
                 name: self.name.clone().into(),
                 description: format!(
-                    "Attach {article} {kind} to the result of the current run_code call, where the model sees it. Takes \
+                    "Attach {what} to the result of the current run_code call, where the model sees it. Takes \
                      a republic.{title}, or a text: the path of a file, an http(s) or gs address, or a data URL.",
-                    article = if self.kind == MediaKind::Video { "a" } else { "an" },
+                    what = match self.kind {
+                        MediaKind::Image => "an image",
+                        MediaKind::Audio => "an audio clip",
+                        MediaKind::Video => "a video",
+                    },
                     title = title(self.kind),
                 ),
                 exposure: Exposure::Code,

@@ -22,7 +22,6 @@ const APPENDS: usize = 51;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    #[expect(clippy::disallowed_methods, reason = "a program has arguments")]
     let args: Vec<String> = std::env::args().collect();
     let [_, folder, tape, operation, rest @ ..] = args.as_slice() else {
         return Err("arguments: FOLDER TAPE OPERATION [TEXT]".into());

@@ -39,8 +39,26 @@ const MEMORY: Bar = Bar::Most(64.0);
 
 /// What stands in the texts.
 const WORDS: [&str; 20] = [
-    "alpha", "beta", "gamma", "delta", "connection", "timeout", "deploy", "server", "error", "request", "token",
-    "model", "tape", "anchor", "handoff", "search", "index", "build", "release", "cache",
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "connection",
+    "timeout",
+    "deploy",
+    "server",
+    "error",
+    "request",
+    "token",
+    "model",
+    "tape",
+    "anchor",
+    "handoff",
+    "search",
+    "index",
+    "build",
+    "release",
+    "cache",
 ];
 
 /// A tape of a session, and what is measured on it.
@@ -62,7 +80,9 @@ pub(super) fn tapes(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
     // What has no side effect comes first; appends come last.
     rows.extend(compare(&mut tapes, "context since the newest anchor", CONSTANT, |it| it.repeat(runs, &["context"]))?);
     rows.extend(compare(&mut tapes, "a setting that was never set", CONSTANT, |it| it.repeat(runs, &["setting"]))?);
-    rows.extend(compare(&mut tapes, "`bub run ',fs.read path=README.md'`, start to exit", CONSTANT, |it| it.read(runs))?);
+    rows.extend(compare(&mut tapes, "`bub run ',fs.read path=README.md'`, start to exit", CONSTANT, |it| {
+        it.read(runs)
+    })?);
     for (size, tape) in &mut tapes {
         let of = |what: &str| format!("{what}, {} entries", thousands(*size));
         let is_largest = SIZES.last() == Some(size);
@@ -86,11 +106,14 @@ pub(super) fn tapes(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
         }
     }
     rows.extend(compare(&mut tapes, "append, not waiting for the disk", CONSTANT, |it| it.repeat(runs, &["append"]))?);
-    rows.extend(compare(&mut tapes, "append to a tape just opened", CONSTANT, |it| it.repeat(runs, &["append-first"]))?);
+    rows.extend(compare(&mut tapes, "append to a tape just opened", CONSTANT, |it| {
+        it.repeat(runs, &["append-first"])
+    })?);
     if let Some((_, tape)) = tapes.last_mut() {
-        for (what, operation, is_synced) in
-            [("append against a bare write", "append", false), ("append, synced, against a bare write and sync", "append-sync", true)]
-        {
+        for (what, operation, is_synced) in [
+            ("append against a bare write", "append", false),
+            ("append, synced, against a bare write and sync", "append-sync", true),
+        ] {
             let (mut bare, mut ours) = (Vec::new(), Vec::new());
             for _ in 0..runs {
                 bare.push(tape.bare_append(is_synced)?);

@@ -8,6 +8,7 @@ use bub::{
     settings::{Settings, Sources},
 };
 use bub_kernel::{
+    message::Message,
     model::{ModelClient, ModelError, ModelInfo, ModelProvider, ModelRequest, ModelStream},
     plugin::{Plugin, PluginError, Registry},
     tape::{Entry, TapeQuery},
@@ -165,7 +166,7 @@ impl Bench {
     pub(crate) fn results(&self, idx: usize) -> Vec<String> {
         let messages = &self.model.requests()[idx].messages;
         let from = messages.iter().rposition(|it| it.role.as_str() == "assistant").map_or(0, |at| at + 1);
-        messages[from..].iter().filter(|it| it.tool_call.is_some()).map(|it| it.joined_text()).collect()
+        messages[from..].iter().filter(|it| it.tool_call.is_some()).map(Message::joined_text).collect()
     }
 }
 

@@ -2,7 +2,6 @@
 
 #[cfg(test)]
 mod media;
-#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod bench;

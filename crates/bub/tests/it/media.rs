@@ -42,7 +42,7 @@ impl Home {
             ("BUB_API_KEY", "sk-test".to_owned()),
             ("BUB_API_BASE", self.server.base_url()),
         ];
-        let env: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let env: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name.into(), value)).collect();
         let settings = Settings::load(Sources::new(env, self.folder.path(), cwd.clone())).unwrap();
         Builder::new(settings, cwd).plugin(Shots).build().unwrap()
     }

@@ -10,9 +10,9 @@ use std::{
 
 use bub::TurnOptions;
 use bub_kernel::{
-    message::{Part, Role},
-    model::{ModelError, ModelRequest},
-    plugin::Registry,
+    message::{Message, Part, Role},
+    model::{ModelError, ModelProvider, ModelRequest},
+    plugin::{Plugin, Registry},
     turn::{SessionId, TurnEvent},
 };
 use bub_testing::Script;
@@ -25,7 +25,15 @@ fn sub(args: Value) -> Script {
 }
 
 fn said(request: &ModelRequest) -> String {
-    request.messages.iter().rfind(|it| it.role == Role::User).map(|it| it.joined_text()).unwrap_or_default()
+    request.messages.iter().rfind(|it| it.role == Role::User).map(Message::joined_text).unwrap_or_default()
+}
+
+/// A plugin that is that model.
+fn asking<F: Fn(&ModelRequest) -> Script + Send + Sync + 'static>(model: Answering<F>) -> impl Plugin + 'static {
+    let model: Arc<dyn ModelProvider> = Arc::new(model);
+    With(move |registry: &mut Registry| {
+        registry.models(model.clone());
+    })
 }
 
 /// Whether the request is that of a child, which is never offered more children.
@@ -109,15 +117,14 @@ async fn named_sessions_go_on_and_inherited_ones_see_the_tape() {
     ]);
     bench.say("the number is 7").await;
     bench.say("go").await;
-    let texts = |idx: usize| -> Vec<String> {
-        bench.model.requests()[idx].messages.iter().map(|it| it.joined_text()).collect()
-    };
+    let texts =
+        |idx: usize| -> Vec<String> { bench.model.requests()[idx].messages.iter().map(Message::joined_text).collect() };
     assert_eq!(texts(4), ["first", "one", "second"]);
     let inherited = texts(6);
     assert!(inherited[0].ends_with("the number is 7") && inherited[1] == "noted", "{inherited:?}");
     assert_eq!(inherited.last().unwrap(), "third");
     assert_eq!(tape(&bench.app, "helper").await.iter().filter(|it| it.name() == Some("loop.finish")).count(), 2);
-    let own: Vec<_> = tape(&bench.app, "s").await;
+    let own = tape(&bench.app, "s").await;
     assert!(own.iter().any(|it| it.payload.get("content") == Some(&json!("third"))), "inherit records in the session");
     let ids: Vec<_> = own.iter().map(|it| it.id).collect();
     assert!(ids.windows(2).all(|it| it[0] < it[1]), "{ids:?}");
@@ -201,7 +208,7 @@ async fn r103_children_do_not_start_children_and_a_model_that_tries_for_ever_is_
         sub(json!({"prompt": "again"}))
     });
     let folders = Folders::new();
-    let app = folders.app(With(move |it: &mut Registry| drop(it.models(Arc::new(model.clone())))));
+    let app = folders.app(asking(model));
     let err = say(&app, "go").await.unwrap_err().to_string();
     assert_eq!(err, "the model repeated the same failing calls 20 times");
     assert_eq!(requests.load(Ordering::SeqCst), 20 + 20 * 20);
@@ -222,7 +229,7 @@ async fn r103_the_steps_of_a_child_are_limited() {
         false if request.messages.len() > 1 => Script::text("gave up"),
         false => sub(json!({"prompt": "x"})),
     });
-    let app = folders.app(With(move |it: &mut Registry| drop(it.models(Arc::new(model.clone())))));
+    let app = folders.app(asking(model));
     assert_eq!(say(&app, "go").await.unwrap().answer, "gave up");
     let results: Vec<_> =
         tape(&app, "s").await.iter().filter(|it| it.kind.as_str() == "tool_result").cloned().collect();
@@ -301,7 +308,7 @@ async fn cancelling_a_turn_cancels_its_children_and_their_processes() {
         ]),
     });
     let folders = Folders::new();
-    let app = folders.app(With(move |it: &mut Registry| drop(it.models(Arc::new(model.clone())))));
+    let app = folders.app(asking(model));
     let mut stream = app.runtime().turn(inbound("s", "go"), TurnOptions::default());
     let mut n_calls = 0;
     while n_calls < 2 {
@@ -336,7 +343,7 @@ async fn a_hundred_children_run_side_by_side_and_answer_in_order() {
             return Script::text(format!("answer to {}", said(request))).delay(Duration::from_millis(50));
         }
         let answers: Vec<_> =
-            request.messages.iter().filter(|it| it.role == Role::Tool).map(|it| it.joined_text()).collect();
+            request.messages.iter().filter(|it| it.role == Role::Tool).map(Message::joined_text).collect();
         if answers.is_empty() {
             let ids = (0..100).map(|idx| &*Box::leak(format!("c{idx}").into_boxed_str()));
             return Script::calls(
@@ -347,7 +354,7 @@ async fn a_hundred_children_run_side_by_side_and_answer_in_order() {
         Script::text("done")
     });
     let folders = Folders::new();
-    let app = folders.app(With(move |it: &mut Registry| drop(it.models(Arc::new(model.clone())))));
+    let app = folders.app(asking(model));
     let started = std::time::Instant::now();
     assert_eq!(say(&app, "go").await.unwrap().answer, "done");
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
@@ -373,7 +380,7 @@ async fn too_many_children_at_once_are_refused_one_by_one() {
         }
     });
     let folders = Folders::new();
-    let app = folders.app(With(move |it: &mut Registry| drop(it.models(Arc::new(model.clone())))));
+    let app = folders.app(asking(model));
     assert_eq!(say(&app, "go").await.unwrap().answer, "260 results, 4 refused");
 }
 

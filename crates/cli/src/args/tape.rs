@@ -121,6 +121,7 @@ pub(crate) struct ShowArgs {
 
 /// Options of `bub tape search`.
 #[derive(Debug, Args)]
+#[command(after_help = "Without --kind, messages and results of tools are searched.")]
 pub(crate) struct SearchArgs {
     /// What to find, in any case; nearly equal words count too
     pub(crate) query: String,

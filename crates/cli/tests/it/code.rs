@@ -26,7 +26,7 @@ fn a_turn_in_code_mode_runs_code_that_gathers_tools() {
                     info, found = await asyncio.gather(tools.tape_info(), tools.tape_search(query='needle'))\n\
                     print(info['name'], found['matches'] == [])\n\
                     try:\n    await tools.tape_handoff(bogus=1)\n\
-                    except Exception as err:\n    print(type(err).__name__, err)\n";
+                    except BubError as err:\n    print('BubError', err)\n";
         server.reply(Reply::calls([("c1", "run_code", json!({"code": code}))])).reply(Reply::text("done"));
         let home = TestHome::with_model(&server).var("BUB_CODE_RUNNER", runner);
         assert_eq!(

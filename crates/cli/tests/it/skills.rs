@@ -47,10 +47,10 @@ fn r059_skills_are_listed_with_what_was_not_loaded_and_why() {
         colon          project     Two words: here
         gh             builtin     Work with GitHub by its command-l
         good           project     About good.
-        skill-creator  builtin     Write, check and improve skills. 
+        skill-creator  builtin     Write, check and improve skills.
 
         not loaded:
-          WS/.agents/skills/GitHub/SKILL.md: its name 'GitHub' must 
+          WS/.agents/skills/GitHub/SKILL.md: its name 'GitHub' must
           WS/.agents/skills/bare/SKILL.md: it has no header: the fir
     "#]]
     .assert_eq(&short(&out));

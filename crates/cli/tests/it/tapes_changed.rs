@@ -150,7 +150,7 @@ fn the_journal_of_a_killed_turn_is_told_and_merged() {
 
 #[test]
 fn what_changes_a_tape_waits_for_a_session_in_use_and_what_reads_does_not() {
-    let server = ModelServer::with(|_| Reply::text("slow").delay(Duration::from_secs(3)));
+    let server = ModelServer::with(|_| Reply::text("slow").delay(Duration::from_secs(60)));
     let home = TestHome::with_model(&server).var("BUB_SESSION_WAIT_SECONDS", "1");
     home.run(&["run", ",echo hi"]).ok();
     fs::write(home.tape_file(), fs::read_to_string(home.tape_file()).unwrap() + "torn").unwrap();
@@ -168,5 +168,7 @@ fn what_changes_a_tape_waits_for_a_session_in_use_and_what_reads_does_not() {
         let ran = home.run(&[&["tape"], args].concat());
         assert!(ran.code == Some(0) && !ran.err.contains("in use"), "{args:?}: {}", ran.err);
     }
-    assert_eq!(end_of(turn).code, Some(0));
+    let pid = rustix::process::Pid::from_child(&turn);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(end_of(turn).code, Some(130));
 }

@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use crate::values::{MAX_DEPTH, MAX_VALUE_BYTES};
 
 /// Says which version it is when that is too old, else runs the runner. Any Python understands it.
-const BOOT: &str = include_str!("boot.py");
+const BOOT: &str = include_str!("child/boot.py");
 
-/// The runner.
-const CHILD: &str = include_str!("child.py");
+/// The runner, in parts that are read as one.
+const CHILD: &str =
+    concat!(include_str!("child/output.py"), include_str!("child/calls.py"), include_str!("child/run.py"));
 
 /// The `republic` module, which is compiled when the code first uses it.
-const REPUBLIC: &str = include_str!("republic.py");
+const REPUBLIC: &str = include_str!("child/republic.py");
 
 /// The whole of it, as an argument of `-c`.
 pub(super) static SOURCE: LazyLock<String> = LazyLock::new(|| {

@@ -6,8 +6,8 @@ use monty::{
     MontyRepl, ReplFunctionCall, ReplNameLookup, ReplOsCall, ReplProgress, ReplResolveFutures, ReplStartError,
 };
 use monty_types::{
-    CodeLoc, CompileOptions, ExcType, ExtFunctionResult, MontyException, MontyObject, MontyUuid, NameLookupResult,
-    OsFunctionCall, PrintWriter, ResourceLimits, ResourceTracker, StackFrame,
+    AssertMessageAnnotations, CodeLoc, CompileOptions, ExcType, ExtFunctionResult, MontyException, MontyObject,
+    MontyUuid, NameLookupResult, OsFunctionCall, PrintWriter, ResourceLimits, ResourceTracker, StackFrame,
 };
 
 use super::{
@@ -45,7 +45,8 @@ impl Prepared {
     /// # Errors
     /// A text, if the interpreter refuses the worker's own part.
     pub(super) fn new() -> Result<Self, String> {
-        let mut repl = MontyRepl::new("code", ResourceTracker::default(), CompileOptions::default());
+        let options = CompileOptions { assert_message_annotations: AssertMessageAnnotations::Off };
+        let mut repl = MontyRepl::new("code", ResourceTracker::default(), options);
         let given = vec![
             ("tools".to_owned(), republic::instance("tools", TOOLS, Vec::new())),
             ("_bub_host".to_owned(), republic::instance("host", HOST, Vec::new())),

@@ -1,8 +1,6 @@
 //! What is done to the code before it runs: imports of modules that the worker itself provides become
 //! assignments, on the same lines and, where names stay, in the same columns.
 
-use std::fmt::Write;
-
 use monty_types::ExcType;
 use ruff_python_ast::{
     Expr, Stmt,
@@ -93,6 +91,10 @@ impl<'a> Visitor<'a> for Edits<'a> {
                     self.replace(import.range, &parts);
                 }
             }
+            Stmt::Delete(delete) if delete.targets.iter().all(is_item) => {
+                let parts: Vec<_> = delete.targets.iter().filter_map(|target| self.pop(target)).collect();
+                self.replace(delete.range, &parts);
+            }
             Stmt::FunctionDef(_) => {
                 self.functions += 1;
                 walk_stmt(self, stmt);
@@ -147,15 +149,29 @@ impl Edits<'_> {
         }
     }
 
+    /// `x[k]` to delete, as `x.pop(k)`.
+    fn pop(&self, target: &Expr) -> Option<String> {
+        let item = target.as_subscript_expr()?;
+        let text = |range: TextRange| self.code.get(range.start().to_usize()..range.end().to_usize());
+        let (value, key) = (text(item.value.range())?, text(item.slice.range())?);
+        // A tuple in brackets needs its own parentheses as an argument.
+        Some(if item.slice.is_tuple_expr() { format!("{value}.pop(({key}))") } else { format!("{value}.pop({key})") })
+    }
+
     fn replace(&mut self, range: TextRange, parts: &[String]) {
         let mut text = parts.join(";");
         // Lines that the statement took stay, so that all below keep their numbers.
         let old = self.code.get(range.start().to_usize()..range.end().to_usize()).unwrap_or_default();
-        for _ in 0..old.matches('\n').count() {
-            let _ = write!(text, "\\\n");
+        for _ in 0..old.matches('\n').count().saturating_sub(text.matches('\n').count()) {
+            text.push_str("\\\n");
         }
         self.found.push((range, text));
     }
+}
+
+/// Whether a target is an item with an expression as its key, all on one line.
+fn is_item(target: &Expr) -> bool {
+    target.as_subscript_expr().is_some_and(|item| !item.slice.is_slice_expr() && !item.value.is_number_literal_expr())
 }
 
 /// The global for a module and the path below it (`.decisions`), if the worker provides the module.
@@ -203,6 +219,14 @@ mod tests {
     #[test]
     fn code_that_does_not_parse_is_left_alone() {
         assert_eq!(prepare("def ("), Ok("def (".to_owned()));
+    }
+
+    #[test]
+    fn items_are_deleted_by_pop() {
+        check("del d['a']", "d.pop('a')");
+        check("if x: del d.e[f(1)], g[1, 2]", "if x: d.e.pop(f(1));g.pop((1, 2))");
+        check("del x", "del x");
+        check("del x[1:]", "del x[1:]");
     }
 
     #[test]

@@ -126,7 +126,10 @@ fn explain(kind: ExcType, message: &str) -> String {
     } else {
         ""
     };
-    format!("{message}{hint}")
+    match message.split_once("syntax parser does not yet support ") {
+        Some((_, what)) => format!("this sandbox does not have {what}"),
+        None => format!("{message}{hint}"),
+    }
 }
 
 /// The key of a `KeyError`, which is shown as it is written; the interpreter keeps text without its quotes.

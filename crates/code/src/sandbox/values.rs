@@ -92,7 +92,7 @@ fn write(value: &MontyObject, depth: usize, out: &mut Vec<u8>) -> Result<(), Mon
         MontyObject::Repr(shown) if shown.starts_with("<coroutine") => {
             return Err(raise(ExcType::TypeError, "Object of type coroutine is not JSON serializable: await it first"));
         }
-        other => return Err(not_json(&other.type_name().to_string())),
+        other => return Err(not_json(other.type_name())),
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ impl<'de> Visitor<'de> for Seed {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<MontyObject, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Seed)? {
+        while let Some(item) = items.next_element_seed(Self)? {
             list.push(item);
         }
         Ok(MontyObject::List(list))
@@ -187,7 +187,7 @@ impl<'de> Visitor<'de> for Seed {
         let (mut pairs, mut is_republic) = (Vec::new(), false);
         while let Some(name) = fields.next_key::<String>()? {
             is_republic |= name == republic::MARK;
-            pairs.push((MontyObject::String(name), fields.next_value_seed(Seed)?));
+            pairs.push((MontyObject::String(name), fields.next_value_seed(Self)?));
         }
         if is_republic {
             return republic::decode(pairs).map_err(A::Error::custom);

@@ -87,7 +87,9 @@ async fn features_of_both_runners_are_those_of_the_reference_and_of_the_text() {
         let obstacle = obstacle(&sandbox, feature).await;
         let is_told = feature.told.as_ref().map(|told| limits_text().contains(told.as_str()));
         match (&obstacle, is_told) {
-            (Some(obstacle), None | Some(false)) => problems.push(format!("{} is missing and not told: {obstacle}", feature.name)),
+            (Some(obstacle), None | Some(false)) => {
+                problems.push(format!("{} is missing and not told: {obstacle}", feature.name));
+            }
             (None, Some(_)) => problems.push(format!("{} is there, and marked as missing", feature.name)),
             _ => {}
         }

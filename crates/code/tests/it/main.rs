@@ -11,6 +11,8 @@ mod component;
 #[cfg(test)]
 mod escapes;
 #[cfg(test)]
+mod features;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod process;

@@ -529,7 +529,6 @@ async fn starting_and_calling_are_quick() {
         print = print.min(subject.run("print(1)").await.took);
         calls = calls.min(subject.run("for i in range(100):\n    await tools.add(a=i, b=1)").await.took);
     }
-    eprintln!("bare {bare:?}, print(1) {print:?}, 100 calls {calls:?}");
     assert!(print < 3 * bare + Duration::from_millis(10), "{print:?} against {bare:?}");
     assert!(calls < print + Duration::from_millis(60), "{calls:?} against {print:?}");
 }

@@ -187,7 +187,7 @@ async fn worker_ends_when_its_host_does() {
 #[tokio::test]
 async fn only_so_many_runs_have_a_worker_at_the_same_time() {
     let marked = Marked::new(SandboxLimits { workers: 2, ..SandboxLimits::default() });
-    let codes = vec!["await tools.sleep(ms=100)\nprint(1)"; 5];
+    let codes = ["await tools.sleep(ms=100)\nprint(1)"; 5];
     let most = AtomicU32::new(0);
     let watch = async {
         for _ in 0..20 {

@@ -229,14 +229,15 @@ impl Mender {
         let flaws = if self.plan.has_order { self.sequence.next(number, &entry) } else { Vec::new() };
         for flaw in flaws {
             match flaw {
-                Flaw::TooFewResults { calls, n_results } => {
-                    let missing = calls.n - n_results;
-                    self.repaired.results_added += missing as u64;
+                Flaw::TooFewResults { calls, .. } => {
                     let results = entry.payload.entry("results").or_insert_with(|| json!([]));
                     if !results.is_array() {
-                        *results = json!([]);
+                        let odd = std::mem::take(results);
+                        *results = if odd.is_null() { json!([]) } else { json!([odd]) };
                     }
                     if let Some(results) = results.as_array_mut() {
+                        let missing = calls.n.saturating_sub(results.len());
+                        self.repaired.results_added += missing as u64;
                         results.extend(std::iter::repeat_n(Value::from(INTERRUPTED), missing));
                     }
                     line = None;

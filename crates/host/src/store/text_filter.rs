@@ -286,7 +286,8 @@ mod tests {
     fn any_query() -> impl Strategy<Value = String> {
         let pieces = select(vec![
             "a", "b", "k", "i", "i\u{307}", "é", "漢", "σ", "ς", " ", "-", "1", "1.5", "e", "e+", "00", "t", "t03",
-            "\\", "\\n", "n", "\n", "\\u", "u6f22", "\\u6f22", "001b", "2026", "\"", ": ", ", ", "\"b\"", "z", "mes", "meta", "ta", "da",
+            "\\", "\\n", "n", "\n", "\\u", "u6f22", "\\u6f22", "001b", "2026", "\"", ": ", ", ", "\"b\"", "z", "mes",
+            "meta", "ta", "da",
         ]);
         proptest::collection::vec(pieces, 0..4).prop_map(|it| it.concat())
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::{
     Archive, Entry, EntryStream, Journal, NewEntry, Pending, PendingTape, Record, Slice, Tape, TapeError, TapeName,
@@ -29,6 +30,7 @@ impl TapeFork {
             main: parent.name.clone(),
             pending: Mutex::default(),
             journal,
+            context: OnceCell::new(),
         });
         let tape = Tape { store: overlay.clone(), ..parent.clone() };
         Self { parent: parent.clone(), overlay, tape }
@@ -101,6 +103,9 @@ struct Overlay {
     main: TapeName,
     pending: Mutex<Pending>,
     journal: Option<Arc<dyn Journal>>,
+    /// The parent's entries since its last anchor, as they were when they were first asked for: each
+    /// step of a turn builds its context from them.
+    context: OnceCell<Vec<Arc<Entry>>>,
 }
 
 impl std::fmt::Debug for Overlay {
@@ -126,6 +131,15 @@ impl Overlay {
         *tape == self.main || tape.is_sidecar_of(&self.main)
     }
 
+    /// Reads the parent; the context only once.
+    async fn read_parent(&self, tape: &TapeName, query: &TapeQuery) -> Result<Vec<Arc<Entry>>, TapeError> {
+        if *tape != self.main || *query != TapeQuery::default().after_last_anchor() {
+            return self.parent.read(tape, query).await;
+        }
+        let read = || async { self.parent.read(tape, query).await };
+        self.context.get_or_try_init(read).await.cloned()
+    }
+
     /// The pending entries of a tape, and whether they hide the parent's.
     fn view(&self, tape: &TapeName) -> (bool, Vec<Arc<Entry>>) {
         self.lock().tapes.get(tape).map_or_else(Default::default, |it| (it.is_reset, it.entries.clone()))
@@ -144,7 +158,7 @@ impl TapeStore for Overlay {
             return query.select(&pending);
         }
         if pending.is_empty() {
-            return self.parent.read(tape, query).await;
+            return self.read_parent(tape, query).await;
         }
         let anchored = match &query.slice {
             Slice::All => false,
@@ -163,7 +177,7 @@ impl TapeStore for Overlay {
         // The slice is applied to the parent; all that is pending lies after its anchor.
         let rest = TapeQuery { slice: Slice::All, ..query.clone() };
         let new = rest.select(&pending)?;
-        let stored = self.parent.read(tape, query).await?;
+        let stored = self.read_parent(tape, query).await?;
         let (first, second) = if query.newest_first { (new, stored) } else { (stored, new) };
         let both: Vec<_> = first.into_iter().chain(second).collect();
         // Each half was filtered; what is left is to count and to compare across the halves.

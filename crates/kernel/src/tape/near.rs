@@ -10,6 +10,8 @@ const KNOWN_BYTES: usize = 16;
 const KNOWN_BITS: u32 = 11;
 /// Spreads numbers over the places: 2^64 by the golden ratio.
 const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Queries of so many words have most letters, so that letters alone turn down few windows.
+const MANY_WORDS: usize = 4;
 /// Values that may be nested in each other in a line that is read here.
 const MAX_DEPTH: u32 = 60;
 /// Symbols of words, and the blank between them.
@@ -225,6 +227,8 @@ struct Windows {
     n_bytes: usize,
     n_own: usize,
     n_shared: usize,
+    /// What the query and the window have in common, kept up to date when that is asked at most words.
+    overlap: Option<Overlap>,
     phrase: FuzzyPhrase,
     letters: Letters,
     query: Bits,
@@ -248,6 +252,8 @@ impl Windows {
         let letters = Letters::new();
         let mut sorted = words_of(phrase).collect::<Vec<_>>();
         sorted.sort_unstable();
+        let query = Bits::new(phrase.text.as_bytes(), &letters);
+        let overlap = (phrase.n_words >= MANY_WORDS).then(|| Overlap::new(&query));
         Self {
             words: vec![Word::default(); phrase.n_words],
             first: 0,
@@ -255,7 +261,8 @@ impl Windows {
             n_bytes: 0,
             n_own: 0,
             n_shared: 0,
-            query: Bits::new(phrase.text.as_bytes(), &letters),
+            overlap,
+            query,
             sorted_query: Bits::new(&sorted.join(&b' '), &letters),
             has_equal_words: has_equal(&sorted),
             phrase: phrase.clone(),
@@ -266,6 +273,9 @@ impl Windows {
 
     fn clear(&mut self) {
         (self.first, self.n_filled, self.n_bytes, self.n_own, self.n_shared) = (0, 0, 0, 0, 0);
+        if let Some(overlap) = &mut self.overlap {
+            *overlap = Overlap::new(&self.query);
+        }
     }
 
     fn push(&mut self, word: &[u8], n_own: usize) -> Result<(), Passes> {
@@ -273,6 +283,9 @@ impl Windows {
         let is_full = self.n_filled == n_words;
         let place = self.words.get_mut(if is_full { self.first } else { self.n_filled }).ok_or(Passes)?;
         if is_full {
+            if let Some(overlap) = &mut self.overlap {
+                overlap.remove(&place.text, &self.letters);
+            }
             self.n_bytes -= place.text.len();
             self.n_own -= place.n_own;
             self.n_shared -= usize::from(place.is_shared);
@@ -282,6 +295,9 @@ impl Windows {
         }
         place.text.clear();
         place.text.extend(word.iter().map(u8::to_ascii_lowercase));
+        if let Some(overlap) = &mut self.overlap {
+            overlap.add(&place.text, &self.letters);
+        }
         place.n_own = n_own;
         place.is_shared = n_own == word.len() && words_of(&self.phrase).any(|it| it == place.text);
         self.n_bytes += word.len();
@@ -305,7 +321,11 @@ impl Windows {
         let n_spaces = self.words.len() - 1;
         let n_bytes = self.n_bytes + n_spaces;
         let total = self.phrase.text.len() + n_bytes;
-        let common = n_spaces + self.query.common(&self.letters, words().flatten().copied());
+        let common = n_spaces
+            + match &self.overlap {
+                Some(overlap) => overlap.common,
+                None => self.query.common(&self.letters, words().flatten().copied()),
+            };
         if !is_possible(common, order(self.phrase.text.len(), n_bytes).0) {
             return false;
         }
@@ -331,6 +351,38 @@ impl Windows {
         sorted.sort_unstable();
         join(sorted.into_iter(), &mut self.text);
         self.sorted_query.has_subsequence(&self.letters, &self.text, is_enough)
+    }
+}
+
+/// How many bytes a window has in common with a text, in any order.
+#[derive(Debug)]
+struct Overlap {
+    /// For each letter, how many more the text has than the window.
+    left: [i32; N_LETTERS + 1],
+    common: usize,
+}
+
+impl Overlap {
+    fn new(text: &Bits) -> Self {
+        Self { left: text.counts.map(i32::from), common: 0 }
+    }
+
+    fn add(&mut self, word: &[u8], letters: &Letters) {
+        for byte in word {
+            if let Some(left) = self.left.get_mut(letters.of(*byte)) {
+                self.common += usize::from(*left > 0);
+                *left -= 1;
+            }
+        }
+    }
+
+    fn remove(&mut self, word: &[u8], letters: &Letters) {
+        for byte in word {
+            if let Some(left) = self.left.get_mut(letters.of(*byte)) {
+                *left += 1;
+                self.common -= usize::from(*left > 0);
+            }
+        }
     }
 }
 
@@ -485,7 +537,9 @@ mod tests {
     use crate::tape::{Entry, TextMatch};
 
     fn line(payload: &str) -> String {
-        format!("{{\"id\": 7, \"kind\": \"message\", \"payload\": {payload}, \"meta\": {{\"run_id\": \"kubernetes\"}}, \"date\": \"2026-01-02\"}}")
+        format!(
+            "{{\"id\": 7, \"kind\": \"message\", \"payload\": {payload}, \"meta\": {{\"run_id\": \"kubernetes\"}}, \"date\": \"2026-01-02\"}}"
+        )
     }
 
     /// Nothing that matches is turned down; says whether the line passes.
@@ -494,7 +548,8 @@ mod tests {
         let Some(mut near) = text.near_words() else { return true };
         let passes = near.may_be_in(line.as_bytes());
         let entry = Entry::from_line(line.as_bytes());
-        let matches = entry.is_some_and(|it| FuzzyPhrase::new(&query.trim().to_lowercase()).unwrap().matches(&it.payload));
+        let matches =
+            entry.is_some_and(|it| FuzzyPhrase::new(&query.trim().to_lowercase()).unwrap().matches(&it.payload));
         assert!(passes || !matches, "{query:?} is in {line}");
         // Asked again, what was learned meanwhile makes no difference.
         assert_eq!(near.may_be_in(line.as_bytes()), passes, "{query:?} {line}");
@@ -527,7 +582,11 @@ mod tests {
         ] {
             assert_eq!(check(query, &line(payload)), expected, "{query} {payload}");
         }
-        assert!(check("zzzz", "{\"kind\": \"message\", \"id\": 7}") && check("zzzz", "") && check("zzzz", r#"{"id": 7, "kind": "a", "payload": {"a"#));
+        assert!(
+            check("zzzz", "{\"kind\": \"message\", \"id\": 7}")
+                && check("zzzz", "")
+                && check("zzzz", r#"{"id": 7, "kind": "a", "payload": {"a"#)
+        );
     }
 
     proptest! {

@@ -10,7 +10,11 @@ use super::{Entry, TapeError, TapeName, TapeQuery, TapeStore};
 pub type EntryStream<'a> = BoxStream<'a, Result<Arc<Entry>, TapeError>>;
 
 /// What [`TapeStore::read`] returns, one by one.
-pub(super) fn of_read<'a>(store: &'a (impl TapeStore + ?Sized), tape: &'a TapeName, query: &'a TapeQuery) -> EntryStream<'a> {
+pub(super) fn of_read<'a>(
+    store: &'a (impl TapeStore + ?Sized),
+    tape: &'a TapeName,
+    query: &'a TapeQuery,
+) -> EntryStream<'a> {
     let entries = stream::once(store.read(tape, query)).map(|done| {
         let entries: Vec<_> = match done {
             Ok(entries) => entries.into_iter().map(Ok).collect(),

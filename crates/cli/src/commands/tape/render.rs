@@ -191,7 +191,8 @@ impl Renderer {
         match name {
             "loop.start" => self.tokens = 0,
             "run" => {
-                self.tokens += data.get("usage").and_then(|it| it.get("total_tokens")?.as_u64()).unwrap_or_default()
+                let tokens = data.get("usage").and_then(|it| it.get("total_tokens")?.as_u64());
+                self.tokens = self.tokens.saturating_add(tokens.unwrap_or_default());
             }
             _ => {}
         }

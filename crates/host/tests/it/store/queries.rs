@@ -42,7 +42,19 @@ fn any_query() -> impl Strategy<Value = TapeQuery> {
     ]);
     let names =
         select(vec![vec![], vec!["a".to_owned()], vec!["b/c".to_owned()], vec!["a".to_owned(), "\"q\"".to_owned()]]);
-    let text = select(vec![None, None, Some("needle"), Some("neadle"), Some("漢"), Some("b/c"), Some("a"), Some("5"), Some("meta"), Some("\\u6f22"), Some("")]);
+    let text = select(vec![
+        None,
+        None,
+        Some("needle"),
+        Some("neadle"),
+        Some("漢"),
+        Some("b/c"),
+        Some("a"),
+        Some("5"),
+        Some("meta"),
+        Some("\\u6f22"),
+        Some(""),
+    ]);
     let text = (text, any::<bool>()).prop_map(|(text, fuzzy)| text.map(|it| TextMatch::new(it, fuzzy)));
     let from = select(vec![None, Some("2026-01-03")]);
     let ids = select(vec![None, None, Some(3..=40), Some(50..=50)]);

@@ -383,6 +383,9 @@ fn essence(entry: &Entry) -> (String, Value, String) {
     let mut payload = entry.payload.clone();
     if let Some(results) = payload.get_mut("results").and_then(Value::as_array_mut) {
         results.retain(|it| it.as_str().is_none_or(|it| !it.starts_with("interrupted")));
+        if results.is_empty() {
+            payload.remove("results");
+        }
     }
     (entry.kind.to_string(), Value::Object(payload), entry.date.clone())
 }
