@@ -19,7 +19,7 @@ use super::{
 const SIZES: [u64; 3] = [1_000, 100_000, 1_000_000];
 /// Entries from one anchor to the next.
 const ANCHOR_EVERY: u64 = 1_000;
-/// Bytes of the file that the bare appends are made to, in one write each: as many as an entry has.
+/// Bytes of a bare append: as many as an entry has.
 const ENTRY_BYTES: usize = 512;
 /// Bare appends of one run.
 const APPENDS: usize = 51;
@@ -78,8 +78,12 @@ pub(super) fn tapes(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
         tapes.push((size, Tape::new(runner, size)?));
     }
     // What has no side effect comes first; appends come last.
-    rows.extend(compare(&mut tapes, "context since the newest anchor", CONSTANT, |it| it.repeat(runs, &["context"]))?);
-    rows.extend(compare(&mut tapes, "a setting that was never set", CONSTANT, |it| it.repeat(runs, &["setting"]))?);
+    rows.extend(compare(&mut tapes, "context since the newest anchor", CONSTANT, |it| {
+        it.repeat(runs, &["context"], "50")
+    })?);
+    rows.extend(compare(&mut tapes, "a setting that was never set", CONSTANT, |it| {
+        it.repeat(runs, &["setting"], "0")
+    })?);
     rows.extend(compare(&mut tapes, "`bub run ',fs.read path=README.md'`, start to exit", CONSTANT, |it| {
         it.read(runs)
     })?);
@@ -87,11 +91,11 @@ pub(super) fn tapes(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
         let of = |what: &str| format!("{what}, {} entries", thousands(*size));
         let is_largest = SIZES.last() == Some(size);
         let bar = |bar| if is_largest { bar } else { Bar::None };
-        let first = Spread::of((0..runs).map(|_| tape.first_info()).collect::<Result<Vec<_>>>()?);
+        let first = Spread::of((0..runs).map(|_| tape.first_info(*size)).collect::<Result<Vec<_>>>()?);
         rows.push(Row::new(of("counts, the first time"), "ms", None, first, bar(FIRST_INFO)));
-        let again = tape.repeat(runs, &["stats"])?;
+        let again = tape.repeat(runs, &["stats"], &size.to_string())?;
         rows.push(Row::new(of("counts, later"), "ms", None, again, Bar::None));
-        let newest = tape.repeat(runs, &["search-fuzzy", "timeout"])?;
+        let newest = tape.repeat(runs, &["search-fuzzy", "timeout"], "20")?;
         rows.push(Row::new(of("search, 20 newest hits"), "ms", None, newest, bar(NEWEST)));
         for (what, operation, text, limit) in [
             ("search, substring, no hit", "search", "zq", SUBSTRING),
@@ -100,14 +104,16 @@ pub(super) fn tapes(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
             let (mut grep, mut ours) = (Vec::new(), Vec::new());
             for _ in 0..runs {
                 grep.push(tape.grep(text)?);
-                ours.push(tape.operation(&[operation, text])?);
+                ours.push(tape.operation(&[operation, text], "0")?);
             }
             rows.push(Row::new(of(what), "ms", Some(Spread::of(grep)), Spread::of(ours), bar(limit)));
         }
     }
-    rows.extend(compare(&mut tapes, "append, not waiting for the disk", CONSTANT, |it| it.repeat(runs, &["append"]))?);
+    rows.extend(compare(&mut tapes, "append, not waiting for the disk", CONSTANT, |it| {
+        it.repeat(runs, &["append"], "")
+    })?);
     rows.extend(compare(&mut tapes, "append to a tape just opened", CONSTANT, |it| {
-        it.repeat(runs, &["append-first"])
+        it.repeat(runs, &["append-first"], "")
     })?);
     if let Some((_, tape)) = tapes.last_mut() {
         for (what, operation, is_synced) in [
@@ -117,9 +123,9 @@ pub(super) fn tapes(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
             let (mut bare, mut ours) = (Vec::new(), Vec::new());
             for _ in 0..runs {
                 bare.push(tape.bare_append(is_synced)?);
-                ours.push(tape.operation(&[operation])?);
+                ours.push(tape.operation(&[operation], "")? * 1e3);
             }
-            rows.push(Row::new(what, "ms", Some(Spread::of(bare)), Spread::of(ours), Bar::None));
+            rows.push(Row::new(what, "µs", Some(Spread::of(bare)), Spread::of(ours), Bar::None));
         }
     }
     for (size, tape) in &tapes {
@@ -166,27 +172,28 @@ impl<'a> Tape<'a> {
     }
 
     /// Runs an operation so often, each time in a fresh process.
-    fn repeat(&mut self, runs: usize, operation: &[&str]) -> Result<Spread> {
+    fn repeat(&mut self, runs: usize, operation: &[&str], outcome: &str) -> Result<Spread> {
         // The first run may be the one that makes the index.
-        self.operation(operation)?;
-        Ok(Spread::of((0..runs).map(|_| self.operation(operation)).collect::<Result<Vec<_>>>()?))
+        self.operation(operation, outcome)?;
+        Ok(Spread::of((0..runs).map(|_| self.operation(operation, outcome)).collect::<Result<Vec<_>>>()?))
     }
 
-    /// The milliseconds that an operation took inside its process.
-    fn operation(&mut self, operation: &[&str]) -> Result<f64> {
+    /// The milliseconds that an operation took inside its process, if what came of it is right.
+    fn operation(&mut self, operation: &[&str], outcome: &str) -> Result<f64> {
         let (folder, name) = (self.runner.tapes(), self.path.file_stem().unwrap_or_default().to_string_lossy());
         let folder = folder.to_string_lossy().into_owned();
         let args: Vec<&str> = [&folder, &*name].into_iter().chain(operation.iter().copied()).collect();
         let used = self.runner.run(&self.runner.own("examples/tape_operation"), &args, &[])?;
         self.note(&used);
-        let nanos = used.output.split(' ').next().and_then(|it| it.parse::<f64>().ok());
-        Ok(nanos.with_context(|| format!("no figure in: {}", used.output))? / 1e6)
+        let (nanos, found) = used.output.trim_end_matches('\n').split_once(' ').unwrap_or_default();
+        ensure!(found == outcome, "{operation:?} found '{found}', not '{outcome}': {}", used.output);
+        Ok(nanos.parse::<f64>().with_context(|| format!("no figure in: {}", used.output))? / 1e6)
     }
 
     /// Counting without an index.
-    fn first_info(&mut self) -> Result<f64> {
+    fn first_info(&mut self, size: u64) -> Result<f64> {
         drop(fs::remove_dir_all(self.runner.tapes().join(".index")));
-        self.operation(&["stats"])
+        self.operation(&["stats"], &size.to_string())
     }
 
     fn read(&mut self, runs: usize) -> Result<Spread> {
@@ -207,10 +214,12 @@ impl<'a> Tape<'a> {
         Ok(millis(&self.runner.run(Path::new("sh"), &["-c", script, text, &path], &[])?))
     }
 
-    /// The middle one of some appends of as many bytes as an entry has, with nothing around them.
+    /// The microseconds of the middle one of some appends to the same file, with nothing around them.
     fn bare_append(&self, is_synced: bool) -> Result<f64> {
-        let mut file = OpenOptions::new().append(true).create(true).open(self.path.with_extension("bare"))?;
-        let bytes = [b'x'; ENTRY_BYTES];
+        let mut file = OpenOptions::new().append(true).open(&self.path)?;
+        // A blank line, which nobody minds.
+        let mut bytes = [b' '; ENTRY_BYTES];
+        bytes[ENTRY_BYTES - 1] = b'\n';
         let mut took = Vec::new();
         for _ in 0..APPENDS {
             let start = Instant::now();
@@ -218,7 +227,7 @@ impl<'a> Tape<'a> {
             if is_synced {
                 file.sync_data()?;
             }
-            took.push(start.elapsed().as_secs_f64() * 1e3);
+            took.push(start.elapsed().as_secs_f64() * 1e6);
         }
         Ok(Spread::of(took).median())
     }

@@ -31,6 +31,11 @@ pub const EXCEPTIONS: &[Exception] = &[
         reason: "`ModelServer` is the folder's own noun",
     },
     Exception {
+        rule: Rule::ModRs,
+        path: "crates/host/src/store/mod.rs",
+        reason: "`JsonlStore` is the folder's own noun",
+    },
+    Exception {
         rule: Rule::Spawn,
         path: "crates/code/src/sandbox/worker.rs",
         reason: "the worker is a program of its own with one thread, whose stack must be larger than the main one's",

@@ -13,12 +13,12 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use bub_kernel::tape::{TapeError, TapeName, TapeStats};
+use bub_kernel::tape::{TapeError, TapeName, TapeQuery, TapeStats};
 use jiff::Timestamp;
 
 use super::{
     Inner, failed,
-    index::{Index, Places, Stretch},
+    index::{Index, Places, Stretch, Whereabouts},
     index_build::extend,
     reader::{Reader, Snapshot, unless_changed},
     writer::make_dir,
@@ -173,6 +173,16 @@ impl Inner {
             all.clear();
         }
         all.insert(tape.clone(), known.clone());
+    }
+
+    /// Before which place no entry lies within a query's ids and dates.
+    pub(super) fn first_place(&self, reader: Reader<'_>, bounds: &TapeQuery) -> io::Result<u64> {
+        let (known, _) = self.index(reader)?;
+        let first = match known.index.whereabouts(bounds) {
+            Some(Whereabouts::In(ranges)) => ranges.first().map_or(known.index.end, |it| it.start),
+            Some(Whereabouts::At { .. }) | None => 0,
+        };
+        Ok(first.min(reader.len))
     }
 
     /// Forgets the index of a tape that was replaced or that is not what the index says.

@@ -24,7 +24,7 @@ use super::{
 /// How often a read starts again when another program changes the file meanwhile.
 const MAX_RESTARTS: usize = 3;
 /// Bytes that are read before the index is asked: most answers are so near, and most tapes so short.
-const NEAR_BYTES: u64 = 1 << 20;
+pub(super) const NEAR_BYTES: u64 = 1 << 20;
 /// Bytes that are read at once for one line.
 const LINE_BLOCK: usize = 4 * 1024;
 

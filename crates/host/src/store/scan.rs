@@ -14,7 +14,7 @@ use super::{
     Inner, JsonlStore, failed,
     lines::{Backward, Forward, Limits, Needle},
     peek::peek,
-    reader::Snapshot,
+    reader::{NEAR_BYTES, Reader, Snapshot},
 };
 
 /// Bytes of a file that one step looks at, but for a line that is longer.
@@ -241,8 +241,21 @@ impl TapeScan {
             return Ok(true);
         }
         let Some(Snapshot { file, len }) = Snapshot::open(&self.store.path(&self.tape))? else { return Ok(false) };
+        self.pos = self.first_place(&file, len)?;
+        self.mark = mark(&file, self.pos)?;
         (self.file, self.len) = (Some(file), len);
         Ok(true)
+    }
+
+    /// Before which place of a long tape nothing is wanted, by its index.
+    fn first_place(&self, file: &File, len: u64) -> io::Result<u64> {
+        let ScanFilter { query, ids } = &self.filter;
+        if len <= NEAR_BYTES || (*ids.start() <= 1 && query.from.is_none()) {
+            return Ok(0);
+        }
+        let reader = Reader { store: &self.store, tape: &self.tape, file, len, is_locked: false };
+        let bounds = TapeQuery { from: query.from, ..TapeQuery::default().ids(ids.clone()) };
+        self.store.first_place(reader, &bounds)
     }
 
     /// Finds out what others did to the file.

@@ -280,3 +280,22 @@ async fn streams_return_what_reading_does_and_can_be_left() {
     let nothing = TapeName::free("nothing");
     assert_eq!(home.store.stream(&nothing, &all).count().await, 0);
 }
+
+#[tokio::test]
+async fn a_scan_of_some_ids_begins_near_them() {
+    let home = Home::with(long_tape());
+    let filter = |ids| bub_host::ScanFilter { ids, ..bub_host::ScanFilter::default() };
+    for (ids, expected) in [(1500..=1503, 4), (1..=2, 2), (2000..=9000, 1), (2001..=9000, 0)] {
+        let mut scan = home.store.scan(&home.tape, filter(ids.clone()));
+        let mut found = Vec::new();
+        let n_bytes = loop {
+            let step = scan.step().unwrap();
+            found.extend(step.entries.into_iter().map(|it| it.entry.id));
+            if step.is_at_end {
+                break step.position;
+            }
+        };
+        assert_eq!(found, ids.clone().take(expected).collect::<Vec<_>>());
+        assert!(n_bytes > 0 || *ids.start() == 1);
+    }
+}
