@@ -27,9 +27,12 @@ fn tools(n: usize) -> Vec<Arc<ToolSpec>> {
             },
             "required": ["path"],
         }),
-        output: Some(json!({"type": "object", "properties": {"items": {"type": "array", "items": {
-            "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
-        }}}})),
+        output: Some(
+            json!({"type": "object", "properties": {"items": {"type": "array", "items": {
+                "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+            }}}})
+            .into(),
+        ),
     };
     (0..n).map(|idx| Arc::new(tool(idx))).collect()
 }

@@ -133,7 +133,7 @@ impl DynTool for Attach {
                 exposure: Exposure::Code,
                 deferred: false,
                 parameters: parameters(self.kind),
-                output: Some(json!({"type": "string"})),
+                output: Some(json!({"type": "string"}).into()),
             })
         })
     }

@@ -90,7 +90,7 @@ impl Named {
             exposure,
             deferred,
             parameters: json!({"type": "object", "properties": {}}),
-            output: Some(json!({"type": "string"})),
+            output: Some(json!({"type": "string"}).into()),
         };
         Self { spec: Arc::new(spec), running: AtomicUsize::new(0), most: Arc::default() }
     }

@@ -19,7 +19,7 @@ fn tool(name: &str, description: &str, parameters: Value, output: Option<Value>)
         exposure: Exposure::Auto,
         deferred: false,
         parameters,
-        output,
+        output: output.map(Into::into),
     })
 }
 

@@ -6,10 +6,9 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use schemars::schema_for;
 use serde_json::Value;
 
-use super::{Tool, ToolContext, ToolSpec, schema};
+use super::{OutputSchema, Tool, ToolContext, ToolSpec, schema};
 use crate::{
     error::{ErrorKind, ToolError},
     message::{blocks_text, content_blocks},
@@ -82,7 +81,7 @@ impl<T: Tool> DynTool for Erased<T> {
                 exposure: T::EXPOSURE,
                 deferred: T::DEFERRED,
                 parameters: T::parameters(parameters),
-                output: Some(schema_for!(T::Output).to_value()),
+                output: Some(OutputSchema::of::<T::Output>()),
             })
         })
     }

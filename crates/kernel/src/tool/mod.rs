@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use context::{Caller, PartialResult, ToolContext};
 pub use erase::{DynTool, ToolReply, erase};
 pub use set::ToolSet;
-pub use spec::{Exposure, ToolSpec};
+pub use spec::{Exposure, OutputSchema, ToolSpec};
 
 use crate::error::ToolError;
 

@@ -1,7 +1,8 @@
 //! What is told about a tool.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, fmt, ops::Deref, str::FromStr, sync::OnceLock};
 
+use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
 use crate::error::ToolError;
@@ -56,7 +57,48 @@ pub struct ToolSpec {
     /// JSON schema of its arguments, an object.
     pub parameters: Value,
     /// JSON schema of its structured result.
-    pub output: Option<Value>,
+    pub output: Option<OutputSchema>,
+}
+
+/// The JSON schema of a result. Only code needs it, so that of a typed tool is made when it is looked at.
+#[derive(Clone)]
+pub struct OutputSchema {
+    made: OnceLock<Value>,
+    make: fn() -> Value,
+}
+
+impl OutputSchema {
+    /// The schema of a type.
+    #[must_use]
+    pub fn of<T: JsonSchema>() -> Self {
+        Self { made: OnceLock::new(), make: || schema_for!(T).to_value() }
+    }
+}
+
+impl From<Value> for OutputSchema {
+    fn from(schema: Value) -> Self {
+        Self { made: OnceLock::from(schema), make: || Value::Null }
+    }
+}
+
+impl Deref for OutputSchema {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        self.made.get_or_init(self.make)
+    }
+}
+
+impl PartialEq for OutputSchema {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl fmt::Debug for OutputSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
 }
 
 impl ToolSpec {
