@@ -2,6 +2,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    #[expect(clippy::disallowed_methods, reason = "how cargo tells a build script what it builds for")]
     let is = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|it| it == value);
     if is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu") {
         // At a fixed address, the 47,000 pointers in constants are right as they stand in the file. At a
