@@ -47,6 +47,7 @@ pub(super) async fn run(
     if order.len() > MAX_BODY {
         return Err(failure(format!("the code is longer than {MAX_BODY} bytes")));
     }
+    worker.heard = false;
     let mut sending = Sending::default();
     sending.push(Kind::Run, 0, &order);
     let mut received = Vec::with_capacity(READ);
@@ -59,6 +60,7 @@ pub(super) async fn run(
                 if matches!(read, Ok(0) | Err(_)) {
                     return Err(death(worker).await);
                 }
+                worker.heard = true;
                 let mut at = 0;
                 while let Some((frame, used)) = decode(received.get(at..).unwrap_or_default())
                     .map_err(|err| failure(format!("the worker sent what is not a frame: {err}")))?

@@ -19,7 +19,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use async_trait::async_trait;
 use bub_kernel::code::{CodeError, CodeHost, CodeRequest, CodeRunner};
 
-use self::pool::Pool;
+use self::pool::{Lease, Pool};
 pub use self::worker::worker_main;
 
 /// What one run may use.
@@ -87,9 +87,29 @@ impl SandboxRunner {
 impl CodeRunner for SandboxRunner {
     async fn run(&self, request: CodeRequest<'_>, host: &dyn CodeHost) -> Result<(), CodeError> {
         let mut lease = self.pool.lease().await?;
+        let mut outcome = self.run_on(&mut lease, request, host).await;
+        if lease.was_ending(&outcome) {
+            drop(lease);
+            lease = self.pool.lease().await?;
+            outcome = self.run_on(&mut lease, request, host).await;
+        }
+        if matches!(outcome, Ok(()) | Err(CodeError::Raised { .. })) {
+            lease.give_back();
+        }
+        outcome
+    }
+}
+
+impl SandboxRunner {
+    async fn run_on(
+        &self,
+        lease: &mut Lease<'_>,
+        request: CodeRequest<'_>,
+        host: &dyn CodeHost,
+    ) -> Result<(), CodeError> {
         let limits = self.pool.limits();
         let run = host::run(&mut lease.worker, request, host, limits);
-        let outcome = match tokio::time::timeout(limits.duration + host::GRACE, run).await {
+        match tokio::time::timeout(limits.duration + host::GRACE, run).await {
             Ok(outcome) => outcome,
             // Dropping the lease kills the worker.
             Err(_) => Err(CodeError::Runner {
@@ -97,11 +117,7 @@ impl CodeRunner for SandboxRunner {
                 exit_code: None,
                 stderr: String::new(),
             }),
-        };
-        if matches!(outcome, Ok(()) | Err(CodeError::Raised { .. })) {
-            lease.give_back();
         }
-        outcome
     }
 }
 

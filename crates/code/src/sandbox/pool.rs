@@ -36,6 +36,8 @@ pub(super) struct Worker {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
+    /// Whether it has said anything in this run.
+    pub(super) heard: bool,
     runs: u32,
     busy: Duration,
 }
@@ -99,7 +101,7 @@ impl Pool {
             .map_err(|err| failure(format!("cannot start {}: {err}", self.options.program.display())))?;
         match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
             (Some(stdin), Some(stdout), Some(stderr)) => {
-                Ok(Worker { child, stdin, stdout, stderr, runs: 0, busy: Duration::ZERO })
+                Ok(Worker { child, stdin, stdout, stderr, heard: false, runs: 0, busy: Duration::ZERO })
             }
             _ => Err(failure("the worker has no pipes".to_owned())),
         }
@@ -107,6 +109,14 @@ impl Pool {
 }
 
 impl Lease<'_> {
+    /// Whether the worker was idle before and ended without a word: it was ending already when it was
+    /// taken, which its process does not show until it has ended, so the code has done nothing.
+    pub(super) fn was_ending(&self, outcome: &Result<(), CodeError>) -> bool {
+        self.worker.runs > 0
+            && !self.worker.heard
+            && matches!(outcome, Err(CodeError::Runner { exit_code: Some(_), .. }))
+    }
+
     /// Keeps the worker for the next run; it must have ended this one cleanly.
     pub(super) fn give_back(self) {
         let Self { mut worker, pool, since, .. } = self;
