@@ -22,8 +22,8 @@ use bub_kernel::{
     task::TaskScope,
     tool::{Caller, ToolContext, ToolReply, ToolSet},
     turn::{
-        Agent, EventSink, Host, HostModel, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnRequest,
-        TurnResult, TurnState,
+        Agent, EventSink, Host, HostModel, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent,
+        TurnRequest, TurnResult, TurnState,
     },
 };
 use futures::Stream;
@@ -320,8 +320,12 @@ impl Host for Inner {
             // A command's state has no model of its own.
             None => session_model(ctx).await.or_else(|| self.settings.model.clone()),
         };
-        let reasoning_effort =
-            ctx.state.reasoning_effort.clone().filter(|_| is_own).or_else(|| self.settings.options.reasoning_effort.clone());
+        let reasoning_effort = ctx
+            .state
+            .reasoning_effort
+            .clone()
+            .filter(|_| is_own)
+            .or_else(|| self.settings.options.reasoning_effort.clone());
         let Some(spec) = spec else { return Err(ToolError::invalid(NO_DEFAULT_MODEL)) };
         let spec = ModelSpec::parse(&spec).map_err(|err| ToolError::invalid(err.to_string()))?;
         let client = self.client(&spec).map_err(|err| ToolError::invalid(err.to_string()))?;

@@ -222,7 +222,7 @@ impl Plan<'_> {
             plan.recover(&tape, Duration::ZERO).await;
         }
         let fork = tape.fork();
-        fork.tape().bootstrap().await?;
+        fork.tape().begin().await?;
         let environment = inner.environment(&plan.session).await;
         let mut ctx = plan.context(fork.tape().clone(), environment, Caller::Command);
         ctx.run = RunId(COMMAND_RUN.to_owned());

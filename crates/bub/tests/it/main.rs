@@ -1,15 +1,15 @@
 //! Integration tests: one binary, a module per subject.
 
 #[cfg(test)]
-mod media;
-mod settings;
-#[cfg(test)]
 mod bench;
 #[cfg(test)]
 mod deferred;
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
+mod media;
+mod settings;
+#[cfg(test)]
 mod skills;
 #[cfg(test)]
 mod subagents;
-#[cfg(test)]
-mod examples;

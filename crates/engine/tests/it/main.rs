@@ -11,8 +11,8 @@ mod executor;
 #[cfg(test)]
 mod hooks;
 #[cfg(test)]
+mod nested;
+#[cfg(test)]
 mod sessions;
 #[cfg(test)]
 mod turns;
-#[cfg(test)]
-mod nested;

@@ -72,6 +72,7 @@ pub(super) struct Places {
 /// What lies in a stretch of the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stretch {
+    /// Where its first entry starts; it ends where the next one starts.
     pub(super) start: u64,
     pub(super) ids: (u64, u64),
     /// The earliest and the latest date; none when some date is not of the usual form.
@@ -235,6 +236,7 @@ pub(super) struct PartBuilder {
     index: Index,
     ids: (u64, u64),
     dates: Dates,
+    /// Where the first entry starts.
     start: u64,
 }
 
@@ -267,6 +269,10 @@ impl PartBuilder {
 
     fn add(&mut self, start: u64, id: u64, kind: Option<&EntryKind>, name: Option<&[u8]>, date: &[u8]) {
         let index = &mut self.index;
+        if index.n_entries == 0 {
+            // A part may begin within a line; what lies in a stretch is read from the start of one.
+            self.start = start;
+        }
         index.n_entries += 1;
         index.n_since_anchor += 1;
         index.last_id = id;

@@ -31,7 +31,7 @@ const SAVE_BYTES: u64 = 1 << 20;
 /// Indexes that a process remembers; beyond that many it forgets all.
 const MAX_REMEMBERED: usize = 256;
 /// What the files begin with; another number for another layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"bubidx\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"bubidx\0\x02");
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Pieces of a tape by which it is recognised, and how long each is.

@@ -211,6 +211,15 @@ impl TapeStore for Overlay {
         })
     }
 
+    fn is_empty(&self, tape: &TapeName) -> Option<bool> {
+        let (is_reset, pending) = self.view(tape);
+        match (pending.is_empty(), is_reset) {
+            (false, _) => Some(false),
+            (true, true) => Some(true),
+            (true, false) => self.parent.is_empty(tape),
+        }
+    }
+
     async fn append(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError> {
         if !self.holds(tape) {
             return self.parent.append(tape, entries).await;

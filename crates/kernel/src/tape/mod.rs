@@ -111,6 +111,10 @@ pub trait TapeStore: Send + Sync {
     async fn stats(&self, tape: &TapeName) -> Result<TapeStats, TapeError>;
     /// Appends all entries or none, and gives them ids that continue the tape's.
     async fn append(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError>;
+    /// Whether a tape has no entry, if that is known without reading or waiting.
+    fn is_empty(&self, _tape: &TapeName) -> Option<bool> {
+        None
+    }
     /// Replaces the whole tape by `entries` (a reset, when there are none), with ids from 1.
     async fn replace(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError>;
     /// Copies a tape to an archive and returns where that is.
@@ -277,12 +281,24 @@ impl Tape {
 
     /// Sets the first anchor of a tape that has none.
     pub async fn bootstrap(&self) -> Result<(), TapeError> {
+        if self.store.is_empty(&self.name) == Some(true) {
+            return self.handoff(SESSION_START, json!({"owner": "human"})).await;
+        }
         // Tapes begin with an anchor, so the first one is found at once, however long the tape is.
         let anchors = TapeQuery::default().kind(EntryKind::Anchor).limit(1);
         if self.read(&anchors).await?.is_empty() {
             self.handoff(SESSION_START, json!({"owner": "human"})).await?;
         }
         Ok(())
+    }
+
+    /// Sets the first anchor of a tape that has no entry yet. Cheaper than [`Tape::bootstrap`], for those
+    /// who need no anchor.
+    pub async fn begin(&self) -> Result<(), TapeError> {
+        match self.store.is_empty(&self.name) {
+            Some(false) => Ok(()),
+            Some(true) | None => self.bootstrap().await,
+        }
     }
 
     /// The newest value of a session setting (`model`, `reasoning_effort`, `code_mode`), which is the

@@ -152,7 +152,7 @@ impl NearWords {
             }
             let (n, class) = end.ok_or(Passes)?;
             if n > 0 {
-                self.look_at(rest.get(..n).unwrap_or_default(), n_own)?;
+                self.look_at(bytes, Word { start: at, len: n, n_own })?;
             }
             at += n + 1;
             if class == END {
@@ -174,18 +174,18 @@ impl NearWords {
             return Err(Passes);
         }
         let is_own = |it: &&u8| self.classes.get(usize::from(**it)) == Some(&OWN);
-        self.look_at(number, number.iter().filter(is_own).count())?;
+        self.look_at(bytes, Word { start, len, n_own: number.iter().filter(is_own).count() })?;
         Ok(start + len)
     }
 
-    /// Looks at a word of which the query has `n_own` letters.
-    fn look_at(&mut self, word: &[u8], n_own: usize) -> Result<(), Passes> {
-        let least = self.least_own.get(word.len()).copied().unwrap_or(u16::MAX);
-        if n_own >= usize::from(least) && self.is_near(word) {
+    /// Looks at a word.
+    fn look_at(&mut self, line: &[u8], word: Word) -> Result<(), Passes> {
+        let least = self.least_own.get(word.len).copied().unwrap_or(u16::MAX);
+        if word.n_own >= usize::from(least) && self.is_near(word.of(line)) {
             return Err(Passes);
         }
         match &mut self.windows {
-            Some(windows) => windows.push(word, n_own),
+            Some(windows) => windows.push(line, word),
             None => Ok(()),
         }
     }
@@ -217,7 +217,7 @@ impl NearWords {
     }
 }
 
-/// As many words in a row as the query has.
+/// As many words in a row as the query has, in a line that is being read.
 #[derive(Debug)]
 struct Windows {
     words: Vec<Word>,
@@ -226,7 +226,6 @@ struct Windows {
     n_filled: usize,
     n_bytes: usize,
     n_own: usize,
-    n_shared: usize,
     /// What the query and the window have in common, kept up to date when that is asked at most words.
     overlap: Option<Overlap>,
     phrase: FuzzyPhrase,
@@ -237,14 +236,19 @@ struct Windows {
     text: Vec<u8>,
 }
 
-/// A word of a window.
-#[derive(Clone, Debug, Default)]
+/// Where a word of a window is in its line.
+#[derive(Clone, Copy, Debug, Default)]
 struct Word {
-    text: Vec<u8>,
+    start: usize,
+    len: usize,
     /// Letters of it that the query has.
     n_own: usize,
-    /// Whether it is a word of the query.
-    is_shared: bool,
+}
+
+impl Word {
+    fn of(self, line: &[u8]) -> &[u8] {
+        line.get(self.start..self.start + self.len).unwrap_or_default()
+    }
 }
 
 impl Windows {
@@ -260,11 +264,10 @@ impl Windows {
             n_filled: 0,
             n_bytes: 0,
             n_own: 0,
-            n_shared: 0,
             overlap,
             query,
             sorted_query: Bits::new(&sorted.join(&b' '), &letters),
-            has_equal_words: has_equal(&sorted),
+            has_equal_words: sorted.windows(2).any(|it| matches!(it, [one, other] if one == other)),
             phrase: phrase.clone(),
             letters,
             text: Vec::new(),
@@ -272,37 +275,32 @@ impl Windows {
     }
 
     fn clear(&mut self) {
-        (self.first, self.n_filled, self.n_bytes, self.n_own, self.n_shared) = (0, 0, 0, 0, 0);
+        (self.first, self.n_filled, self.n_bytes, self.n_own) = (0, 0, 0, 0);
         if let Some(overlap) = &mut self.overlap {
             *overlap = Overlap::new(&self.query);
         }
     }
 
-    fn push(&mut self, word: &[u8], n_own: usize) -> Result<(), Passes> {
+    fn push(&mut self, line: &[u8], word: Word) -> Result<(), Passes> {
         let n_words = self.words.len();
         let is_full = self.n_filled == n_words;
         let place = self.words.get_mut(if is_full { self.first } else { self.n_filled }).ok_or(Passes)?;
         if is_full {
             if let Some(overlap) = &mut self.overlap {
-                overlap.remove(&place.text, &self.letters);
+                overlap.remove(place.of(line), &self.letters);
             }
-            self.n_bytes -= place.text.len();
+            self.n_bytes -= place.len;
             self.n_own -= place.n_own;
-            self.n_shared -= usize::from(place.is_shared);
-            self.first = (self.first + 1) % n_words;
+            self.first = if self.first + 1 == n_words { 0 } else { self.first + 1 };
         } else {
             self.n_filled += 1;
         }
-        place.text.clear();
-        place.text.extend(word.iter().map(u8::to_ascii_lowercase));
         if let Some(overlap) = &mut self.overlap {
-            overlap.add(&place.text, &self.letters);
+            overlap.add(word.of(line), &self.letters);
         }
-        place.n_own = n_own;
-        place.is_shared = n_own == word.len() && words_of(&self.phrase).any(|it| it == place.text);
-        self.n_bytes += word.len();
-        self.n_own += n_own;
-        self.n_shared += usize::from(place.is_shared);
+        *place = word;
+        self.n_bytes += word.len;
+        self.n_own += word.n_own;
         if self.n_filled < n_words {
             return Ok(());
         }
@@ -311,36 +309,39 @@ impl Windows {
         if 2 * long >= 3 * short || !is_possible(self.n_own + n_spaces, short) {
             return Ok(());
         }
-        if self.is_near() { Err(Passes) } else { Ok(()) }
+        if self.is_near(line) { Err(Passes) } else { Ok(()) }
     }
 
     /// Whether the words in the window, of about the query's length, are nearly the query.
-    fn is_near(&mut self) -> bool {
+    fn is_near(&mut self, line: &[u8]) -> bool {
         let (newer, older) = self.words.split_at(self.first);
-        let words = || older.iter().chain(newer).map(|it| it.text.as_slice());
+        let words = || older.iter().chain(newer);
         let n_spaces = self.words.len() - 1;
         let n_bytes = self.n_bytes + n_spaces;
         let total = self.phrase.text.len() + n_bytes;
         let common = n_spaces
             + match &self.overlap {
                 Some(overlap) => overlap.common,
-                None => self.query.common(&self.letters, words().flatten().copied()),
+                None => self.query.common(&self.letters, words().flat_map(|it| it.of(line)).copied()),
             };
         if !is_possible(common, order(self.phrase.text.len(), n_bytes).0) {
             return false;
         }
         let score = |common: usize| 200.0 * common as f64 / total as f64;
-        let has_shared = self.n_shared > 0 || self.has_equal_words;
-        if !has_shared && score(common) < MATCH_SCORE && !has_equal(&words().collect::<Vec<_>>()) {
+        // Equal words make scores of other texts than the window and the query.
+        let has_equal = self.has_equal_words
+            || words().any(|it| {
+                it.n_own == it.len && words_of(&self.phrase).any(|own| own.eq_ignore_ascii_case(it.of(line)))
+            })
+            || has_equal(&self.words, line);
+        if !has_equal && score(common) < MATCH_SCORE {
             return false;
         }
-        join(words(), &mut self.text);
+        join(words().map(|it| it.of(line)), &mut self.text);
         if self.query.has_subsequence(&self.letters, &self.text, |it| score(it) >= MATCH_SCORE) {
             return true;
         }
-        let mut sorted: Vec<&[u8]> = words().collect();
-        if has_shared || has_equal(&sorted) {
-            // Equal words make scores of other texts than these; that is for the whole comparison.
+        if has_equal {
             return str::from_utf8(&self.text).is_ok_and(|it| self.phrase.is_near_text(it));
         }
         // With no word in common, what is left to compare is the sorted words.
@@ -348,9 +349,40 @@ impl Windows {
         if !is_enough(common) {
             return false;
         }
+        let window = std::mem::take(&mut self.text);
+        let mut sorted: Vec<&[u8]> = window.split(|it| *it == b' ').collect();
         sorted.sort_unstable();
         join(sorted.into_iter(), &mut self.text);
         self.sorted_query.has_subsequence(&self.letters, &self.text, is_enough)
+    }
+}
+
+fn words_of(phrase: &FuzzyPhrase) -> impl Iterator<Item = &[u8]> {
+    phrase.text.as_bytes().split(|it| *it == b' ')
+}
+
+/// Whether some words are the same.
+fn has_equal(words: &[Word], line: &[u8]) -> bool {
+    let mut rest = words;
+    while let Some((word, others)) = rest.split_first() {
+        let is_same =
+            |it: &Word| it.len == word.len && it.n_own == word.n_own && it.of(line).eq_ignore_ascii_case(word.of(line));
+        if others.iter().any(is_same) {
+            return true;
+        }
+        rest = others;
+    }
+    false
+}
+
+/// Writes words in lower case, with blanks between them.
+fn join<'a>(words: impl Iterator<Item = &'a [u8]>, text: &mut Vec<u8>) {
+    text.clear();
+    for word in words {
+        if !text.is_empty() {
+            text.push(b' ');
+        }
+        text.extend(word.iter().map(u8::to_ascii_lowercase));
     }
 }
 
@@ -386,33 +418,7 @@ impl Overlap {
     }
 }
 
-fn words_of(phrase: &FuzzyPhrase) -> impl Iterator<Item = &[u8]> {
-    phrase.text.as_bytes().split(|it| *it == b' ')
-}
-
-/// Whether some words are the same.
-fn has_equal(words: &[&[u8]]) -> bool {
-    let mut rest = words;
-    while let Some((word, others)) = rest.split_first() {
-        if others.iter().any(|it| it.len() == word.len() && it == word) {
-            return true;
-        }
-        rest = others;
-    }
-    false
-}
-
-fn join<'a>(words: impl Iterator<Item = &'a [u8]>, text: &mut Vec<u8>) {
-    text.clear();
-    for word in words {
-        if !text.is_empty() {
-            text.push(b' ');
-        }
-        text.extend_from_slice(word);
-    }
-}
-
-/// The number of each byte among the symbols of words and the blank.
+/// The number of each byte, in either case, among the symbols of words and the blank.
 #[derive(Debug)]
 struct Letters(Box<[u8; 256]>);
 
@@ -420,7 +426,7 @@ impl Letters {
     fn new() -> Self {
         let mut letters = Box::new([N_LETTERS as u8; 256]);
         for (byte, letter) in (0_u8..=255).zip(letters.iter_mut()) {
-            match symbol(byte) {
+            match symbol(byte.to_ascii_lowercase()) {
                 Some(it) => *letter = it as u8,
                 None if byte == b' ' => *letter = N_LETTERS as u8 - 1,
                 None => {}

@@ -299,3 +299,17 @@ async fn a_scan_of_some_ids_begins_near_them() {
         assert!(n_bytes > 0 || *ids.start() == 1);
     }
 }
+
+#[tokio::test]
+async fn entries_on_the_borders_of_what_is_indexed_at_once_are_found_by_id() {
+    let home = Home::new();
+    // Lines of which many lie on a border, whatever power of two it is at.
+    home.write((1..=120).map(|id| line(id, &"x".repeat(50_000 + id as usize))).collect::<String>());
+    home.store.stats(&home.tape).await.unwrap();
+    for id in 1..=120 {
+        for newest_first in [false, true] {
+            let query = TapeQuery { newest_first, ..TapeQuery::default().ids(id..=id) };
+            assert_eq!(home.store.read(&home.tape, &query).await.unwrap().len(), 1, "{id}");
+        }
+    }
+}
