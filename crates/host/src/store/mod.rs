@@ -158,6 +158,9 @@ impl TapeStore for JsonlStore {
         if entries.is_empty() {
             return Ok(());
         }
+        if self.inner.is_quick_append(tape, entries) {
+            return self.inner.append(tape, entries);
+        }
         let entries = entries.to_vec();
         self.blocking(tape, move |inner, tape| inner.append(tape, &entries)).await
     }

@@ -17,6 +17,9 @@ use super::{
     reader::{Reader, unless_changed},
 };
 
+/// The most entries of an append that is done where it is asked for.
+const MAX_QUICK_ENTRIES: usize = 8;
+
 impl Inner {
     /// Appends all entries or none, numbered on from the last one in the file.
     pub(super) fn append(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> Result<(), TapeError> {
@@ -32,6 +35,18 @@ impl Inner {
             written
         };
         append().map_err(|err| failed(tape.as_str(), "append to", &path, err))
+    }
+
+    /// Whether an append waits neither for the disk nor for another writer: then handing it to another
+    /// thread, which a program that runs one command would have to start, takes longer than it does.
+    pub(super) fn is_quick_append(&self, tape: &TapeName, entries: &[Arc<Entry>]) -> bool {
+        if entries.len() > MAX_QUICK_ENTRIES || self.must_last(entries) {
+            return false;
+        }
+        match File::open(self.path(tape)) {
+            Ok(file) => file.metadata().is_ok_and(|it| it.is_file()) && file.try_lock_shared().is_ok(),
+            Err(err) => err.kind() == io::ErrorKind::NotFound,
+        }
     }
 
     fn append_to(&self, tape: &TapeName, file: &File, entries: &[Arc<Entry>]) -> io::Result<()> {

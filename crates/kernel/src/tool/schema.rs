@@ -24,7 +24,7 @@ fn parameters(mut raw: Map<String, Value>) -> Value {
             let mut field = tidy(field);
             let is_required = required.as_array().is_some_and(|it| it.iter().any(|it| it == name.as_str()));
             let is_nullable =
-                field.get("anyOf").and_then(Value::as_array).is_some_and(|it| it.contains(&null_schema()));
+                field.get("anyOf").and_then(Value::as_array).is_some_and(|it| it.iter().any(is_null_schema));
             if let Some(object) = field.as_object_mut()
                 && is_nullable
                 && !is_required
@@ -90,6 +90,10 @@ fn raw<T: JsonSchema>() -> Map<String, Value> {
     }
 }
 
+fn is_null_schema(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|it| it == "null")
+}
+
 fn null_schema() -> Value {
     json!({"type": "null"})
 }
@@ -119,7 +123,7 @@ fn tidy(schema: Value) -> Value {
         kinds.remove(at);
         let kind = if kinds.len() == 1 { kinds.swap_remove(0) } else { kinds.into() };
         object.insert("type".into(), kind);
-        object = Map::from_iter([("anyOf".to_owned(), json!([object, null_schema()]))]);
+        object = Map::from_iter([("anyOf".to_owned(), Value::Array(vec![Value::Object(object), null_schema()]))]);
     }
     for (key, value) in [("description", description), ("default", default)] {
         if let Some(value) = value {
