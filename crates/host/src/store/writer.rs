@@ -43,8 +43,10 @@ impl Inner {
         if entries.len() > MAX_QUICK_ENTRIES || self.must_last(entries) {
             return false;
         }
-        match File::open(self.path(tape)) {
-            Ok(file) => file.metadata().is_ok_and(|it| it.is_file()) && file.try_lock_shared().is_ok(),
+        let path = self.path(tape);
+        match fs::metadata(&path) {
+            // Opening anything else (a FIFO, say) could wait.
+            Ok(found) => found.is_file() && File::open(&path).is_ok_and(|it| it.try_lock_shared().is_ok()),
             Err(err) => err.kind() == io::ErrorKind::NotFound,
         }
     }
