@@ -87,27 +87,42 @@ impl Inner {
     /// How many bytes the media at an address has.
     pub(super) fn media_size(&self, url: &str) -> Result<Option<u64>, TapeError> {
         let Some(path) = self.blob(url) else { return Ok(None) };
-        let size = || Ok(size_of(&path)?.or(size_of(&set_apart(&path))?));
-        size().map_err(|err| failed("media", "look at", &path, err))
+        self.look_up(&path, size_of).map_err(|err| failed("media", "look at", &path, err))
     }
 
     /// The media at an address; nothing when it is not there or not what was written.
     pub(super) fn get_media(&self, url: &str) -> Result<Option<String>, TapeError> {
         let Some(path) = self.blob(url) else { return Ok(None) };
-        let read = || -> io::Result<Option<Vec<u8>>> {
-            for place in [path.clone(), set_apart(&path)] {
-                if size_of(&place)?.is_some() {
-                    return fs::read(&place).map(Some);
-                }
-            }
-            Ok(None)
+        let read = |path: &Path| match size_of(path)? {
+            Some(_) => or_absent(fs::read(path)),
+            None => Ok(None),
         };
-        let Some(bytes) = read().map_err(|err| failed("media", "read", &path, err))? else { return Ok(None) };
+        let read = self.look_up(&path, read).map_err(|err| failed("media", "read", &path, err))?;
+        let Some(bytes) = read else { return Ok(None) };
         if path.file_name().is_none_or(|it| it != hex(&bytes).as_str()) {
             tracing::warn!(file = %path.display(), "damaged media is passed over");
             return Ok(None);
         }
         Ok(Some(STANDARD.encode(bytes)))
+    }
+
+    /// What `look` finds of media, at its place or where it is set apart.
+    ///
+    /// Media that moves between the two while they are looked at seems to be at neither, so what is not
+    /// found is looked for again while nothing moves.
+    fn look_up<T>(&self, path: &Path, look: impl Fn(&Path) -> io::Result<Option<T>>) -> io::Result<Option<T>> {
+        let look = || match look(path)? {
+            Some(it) => Ok(Some(it)),
+            None => look(&set_apart(path)),
+        };
+        let found = look();
+        if matches!(found, Ok(None))
+            && let Some(folder) = or_absent(File::open(self.blobs()))?
+        {
+            lock_exclusive(&folder, LOCK_WAIT)?;
+            return look();
+        }
+        found
     }
 
     /// The names of media that a tape's file has; none when there is no media at all.
@@ -236,8 +251,13 @@ fn existing(dir: &Path) -> &Path {
 
 /// The size of a regular file; nothing when there is none.
 fn size_of(path: &Path) -> io::Result<Option<u64>> {
-    match fs::metadata(path) {
-        Ok(it) => Ok(it.is_file().then_some(it.len())),
+    Ok(or_absent(fs::metadata(path))?.filter(fs::Metadata::is_file).map(|it| it.len()))
+}
+
+/// Nothing in place of the error that a file is absent.
+fn or_absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(it) => Ok(Some(it)),
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(err) => Err(err),
     }
