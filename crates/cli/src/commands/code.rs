@@ -5,35 +5,32 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use bub::{
-    App, TurnOptions, TurnStream,
+    App, TurnOptions,
     code::{stub, tools_for_people},
     kernel::{
         event::{EventBus, ToolCallFinished, ToolCallStarted},
         message::ToolCallRequest,
         tool::Caller,
-        turn::{Inbound, Prompt, SessionId, TurnError, TurnEvent},
+        turn::{Inbound, Prompt, SessionId, TurnError, TurnEvent, TurnResult},
     },
     settings::Settings,
 };
 use serde_json::Map;
 
+use super::turn::play;
 use crate::{
     args::CodeArgs,
     error::UsageError,
-    interrupt::Interrupts,
     output,
-    terminal::text::{call_line, result_line},
+    terminal::{
+        Printer,
+        text::{call_line, result_line},
+    },
 };
-
-/// The largest file that is run, in bytes.
-const MAX_SOURCE_BYTES: u64 = 10 << 20;
-/// How long a cancelled run may take to stop its processes and record what it did.
-const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the file, or prints the stub.
 pub(crate) async fn run(args: CodeArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
@@ -50,16 +47,7 @@ pub(crate) async fn run(args: CodeArgs, settings: Settings, workspace: PathBuf) 
         local: true,
     };
     let options = TurnOptions { allowed_tools: args.tools.clone(), ..TurnOptions::default() };
-    let mut interrupts = Interrupts::listen();
-    let stream = app.runtime().turn(inbound, options);
-    let done = follow(stream, &mut interrupts).await;
-    let closed = tokio::select! {
-        () = app.close() => Ok(()),
-        () = interrupts.next() => Err(TurnError::Cancelled.into()),
-    };
-    // The process is about to end; freeing its memory piece by piece would only take time.
-    std::mem::forget(app);
-    done.and_then(|code| closed.map(|()| code))
+    play(app, inbound, options, &mut CodePrinter).await
 }
 
 fn print_stub(args: &CodeArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
@@ -72,49 +60,34 @@ fn print_stub(args: &CodeArgs, settings: Settings, workspace: PathBuf) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what the code prints. The first Ctrl-C cancels it, the second stops waiting for that.
-async fn follow(mut stream: TurnStream, interrupts: &mut Interrupts) -> Result<ExitCode> {
-    let mut broken: Option<io::Error> = None;
-    let mut is_cancelled = false;
-    loop {
-        let event = tokio::select! {
-            biased;
-            () = interrupts.next() => {
-                if is_cancelled {
-                    return Err(TurnError::Cancelled.into());
-                }
-                is_cancelled = true;
-                stream.cancel();
-                continue;
-            }
-            event = stream.next() => event,
-        };
+/// Prints what the code prints.
+struct CodePrinter;
+
+impl Printer for CodePrinter {
+    fn event(&mut self, event: &TurnEvent) -> io::Result<()> {
         match event {
-            None => break,
             // Calls made by the code have names of their own.
-            Some(TurnEvent::ToolProgress { call, text }) if call.is_empty() && broken.is_none() => {
-                if let Err(err) = output::out(&text) {
-                    // Nobody reads any more, so the code is stopped.
-                    stream.cancel();
-                    broken = Some(err);
-                }
-            }
-            Some(TurnEvent::Notice(notice)) => output::note(&notice),
-            Some(_) => {}
+            TurnEvent::ToolProgress { call, text } if call.is_empty() => output::out(text)?,
+            TurnEvent::Notice(notice) => output::note(notice),
+            _ => {}
         }
+        Ok(())
     }
-    let result = tokio::time::timeout(CANCEL_GRACE, stream.result()).await.unwrap_or(Err(TurnError::Cancelled));
-    if let Some(err) = broken {
-        return Err(err.into());
+
+    fn finished(&mut self, _: &TurnResult) -> io::Result<()> {
+        Ok(())
     }
-    if let Err(TurnError::Command { error, .. }) = &result
-        && let Some(traceback) = ["traceback", "stderr"].iter().find_map(|it| error.details.get(*it)?.as_str())
-        && !traceback.is_empty()
-    {
-        output::note(traceback);
+
+    /// Where in the code it failed; the error itself is printed as the program's.
+    fn failed(&mut self, err: &TurnError) -> io::Result<()> {
+        if let TurnError::Command { error, .. } = err
+            && let Some(traceback) = ["traceback", "stderr"].iter().find_map(|it| error.details.get(*it)?.as_str())
+            && !traceback.is_empty()
+        {
+            output::note(traceback);
+        }
+        Ok(())
     }
-    result?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Shows the calls of the code on standard error.
@@ -157,14 +130,7 @@ fn source(path: &Path) -> Result<String> {
         }
         Box::new(file)
     };
-    let mut bytes = Vec::new();
-    reader.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
-    if bytes.len() as u64 > MAX_SOURCE_BYTES {
-        return Err(UsageError(format!("{name} is larger than {} MiB", MAX_SOURCE_BYTES >> 20)).into());
-    }
-    let text = String::from_utf8(bytes)
-        .map_err(|err| UsageError(format!("{name} is not UTF-8 (at byte {})", err.utf8_error().valid_up_to())))?;
-    Ok(text)
+    super::read_text(reader, &name)
 }
 
 /// A text as one word of a command line.

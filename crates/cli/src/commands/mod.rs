@@ -6,8 +6,9 @@ mod list;
 mod run;
 mod skills;
 mod tape;
+mod turn;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Read, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use bub::{
@@ -21,6 +22,9 @@ use crate::{
     error::UsageError,
     output,
 };
+
+/// The most that is read of a message or of a file with code, in bytes.
+const MAX_INPUT_BYTES: u64 = 10 << 20;
 
 /// Does what the command line asks for.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -58,6 +62,17 @@ fn builder(settings: Settings, workspace: PathBuf) -> Builder {
             builder
         }
     }
+}
+
+/// Reads a text that errors call `name`.
+fn read_text(reader: impl Read, name: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    reader.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
+    if bytes.len() as u64 > MAX_INPUT_BYTES {
+        return Err(UsageError(format!("{name} is larger than {} MiB", MAX_INPUT_BYTES >> 20)).into());
+    }
+    Ok(String::from_utf8(bytes)
+        .map_err(|err| UsageError(format!("{name} is not UTF-8 (at byte {})", err.utf8_error().valid_up_to())))?)
 }
 
 /// Reads the settings, and finds the workspace.
