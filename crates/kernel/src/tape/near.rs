@@ -1,5 +1,8 @@
 //! Nearly equal words in the lines of a tape, without parsing them.
 
+mod letters;
+
+use self::letters::{Bits, Letters, Overlap};
 use super::fuzzy::{FuzzyPhrase, MATCH_SCORE, MAX_LENGTH_RATIO, MAX_PHRASE_BYTES, is_possible, order, symbol};
 
 /// The longest word that is nearly a query, in bytes.
@@ -14,8 +17,6 @@ const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 const MANY_WORDS: usize = 4;
 /// Values that may be nested in each other in a line that is read here.
 const MAX_DEPTH: u32 = 60;
-/// Symbols of words, and the blank between them.
-const N_LETTERS: usize = 40;
 
 /// What a byte of a text is to a query.
 ///
@@ -386,119 +387,6 @@ fn join<'a>(words: impl Iterator<Item = &'a [u8]>, text: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes a window has in common with a text, in any order.
-#[derive(Debug)]
-struct Overlap {
-    /// For each letter, how many more the text has than the window.
-    left: [i32; N_LETTERS + 1],
-    common: usize,
-}
-
-impl Overlap {
-    fn new(text: &Bits) -> Self {
-        Self { left: text.counts.map(i32::from), common: 0 }
-    }
-
-    fn add(&mut self, word: &[u8], letters: &Letters) {
-        for byte in word {
-            if let Some(left) = self.left.get_mut(letters.of(*byte)) {
-                self.common += usize::from(*left > 0);
-                *left -= 1;
-            }
-        }
-    }
-
-    fn remove(&mut self, word: &[u8], letters: &Letters) {
-        for byte in word {
-            if let Some(left) = self.left.get_mut(letters.of(*byte)) {
-                *left += 1;
-                self.common -= usize::from(*left > 0);
-            }
-        }
-    }
-}
-
-/// The number of each byte, in either case, among the symbols of words and the blank.
-#[derive(Debug)]
-struct Letters(Box<[u8; 256]>);
-
-impl Letters {
-    fn new() -> Self {
-        let mut letters = Box::new([N_LETTERS as u8; 256]);
-        for (byte, letter) in (0_u8..=255).zip(letters.iter_mut()) {
-            match symbol(byte.to_ascii_lowercase()) {
-                Some(it) => *letter = it as u8,
-                None if byte == b' ' => *letter = N_LETTERS as u8 - 1,
-                None => {}
-            }
-        }
-        Self(letters)
-    }
-
-    fn of(&self, byte: u8) -> usize {
-        usize::from(self.0.get(usize::from(byte)).copied().unwrap_or_default())
-    }
-}
-
-/// A text of at most 128 bytes: for each letter, where the text has it.
-#[derive(Debug)]
-struct Bits {
-    places: [u128; N_LETTERS + 1],
-    counts: [u8; N_LETTERS + 1],
-    /// The places that the text has.
-    all: u128,
-}
-
-impl Bits {
-    fn new(text: &[u8], letters: &Letters) -> Self {
-        let mut bits = Self { places: [0; N_LETTERS + 1], counts: [0; N_LETTERS + 1], all: 0 };
-        for (n, byte) in text.iter().enumerate().take(MAX_PHRASE_BYTES) {
-            let letter = letters.of(*byte);
-            bits.all |= 1 << n;
-            if let (Some(places), Some(count)) = (bits.places.get_mut(letter), bits.counts.get_mut(letter)) {
-                *places |= 1 << n;
-                *count += 1;
-            }
-        }
-        bits
-    }
-
-    /// How many bytes another text has in common with this one, in any order.
-    fn common(&self, letters: &Letters, other: impl Iterator<Item = u8>) -> usize {
-        let mut left = self.counts;
-        let mut common = 0;
-        for byte in other {
-            if let Some(left) = left.get_mut(letters.of(byte)) {
-                common += usize::from(*left > 0);
-                *left = left.saturating_sub(1);
-            }
-        }
-        common
-    }
-
-    /// Whether the longest common subsequence with another text is long enough: a bit for each place of
-    /// this text, a few operations for each byte of the other (Hyyrö 2004).
-    fn has_subsequence(&self, letters: &Letters, other: &[u8], is_enough: impl Fn(usize) -> bool) -> bool {
-        let mut n_left = other.len();
-        let mut n_common = 0;
-        let mut row = u128::MAX;
-        for bytes in other.chunks(8) {
-            for byte in bytes {
-                let places = self.places.get(letters.of(*byte)).copied().unwrap_or_default();
-                let matched = row & places;
-                row = row.wrapping_add(matched) | (row - matched);
-            }
-            n_left -= bytes.len();
-            n_common = (!row & self.all).count_ones() as usize;
-            // Each byte that is left adds one at most.
-            if !is_enough(n_common + n_left) {
-                return false;
-            }
-        }
-        is_enough(n_common)
-    }
-}
-
 /// The inside of the payload of a line of the usual layout, and what follows it.
 fn payload_of(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"{\"id\": ")?;
@@ -609,16 +497,6 @@ mod tests {
                 "{{\"role\": {}, \"content\": [{}], \"x\": {{\"abc\": {number}}}}}", texts[0], texts.join(", ")
             );
             check(&query, &line(&payload));
-        }
-
-        #[test]
-        fn common_subsequences_are_those_of_the_library(one in "[a-d ]{1,128}", other in "[a-d ]{0,150}") {
-            let letters = Letters::new();
-            let expected = rapidfuzz::distance::lcs_seq::similarity(one.bytes(), other.bytes());
-            let bits = Bits::new(one.as_bytes(), &letters);
-            prop_assert!(bits.has_subsequence(&letters, other.as_bytes(), |it| it >= expected));
-            prop_assert!(!bits.has_subsequence(&letters, other.as_bytes(), |it| it > expected));
-            prop_assert!(bits.common(&letters, other.bytes()) >= expected);
         }
     }
 }
