@@ -11,7 +11,7 @@ use bub_kernel::{
     tape::{MemoryStore, Tape, TapeName},
     task::TaskScope,
     tool::{Caller, PartialResult, Tool, ToolContext, ToolReply, ToolSet, erase},
-    turn::{EventSink, Host, RunId, SessionId, TurnError, TurnRequest, TurnResult, TurnState},
+    turn::{EventSink, Host, Inbound, Prompt, RunId, SessionId, TurnError, TurnRequest, TurnResult, TurnState},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -136,5 +136,18 @@ impl Environment for NoEnvironment {
 
     async fn write(&self, path: &EnvPath, _content: &[u8]) -> Result<(), EnvironmentError> {
         Err(EnvironmentError::NotFound(path.clone()))
+    }
+}
+
+/// What a person says in the session `s` of the terminal.
+#[must_use]
+pub fn inbound(text: &str) -> Inbound {
+    Inbound {
+        channel: "cli".into(),
+        chat: "local".into(),
+        session: Some(SessionId("s".into())),
+        prompt: Prompt::Text(text.into()),
+        context: Vec::new(),
+        local: true,
     }
 }

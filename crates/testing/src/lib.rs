@@ -7,7 +7,7 @@ mod model;
 mod server;
 mod snapshot;
 
-pub use context::{NoEnvironment, TestHost, call, context, text_of, try_call};
+pub use context::{NoEnvironment, TestHost, call, context, inbound, text_of, try_call};
 pub use model::{Script, ScriptedModel};
 pub use server::{ModelServer, Reply, Request};
 pub use snapshot::tape_lines;

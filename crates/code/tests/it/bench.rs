@@ -16,8 +16,9 @@ use bub_kernel::{
     secret::SecretMask,
     tape::{MemoryStore, TapeQuery},
     tool::prelude::*,
-    turn::{Inbound, Prompt, SessionId, TurnError, TurnEvent, TurnResult},
+    turn::{SessionId, TurnError, TurnEvent, TurnResult},
 };
+pub(crate) use bub_testing::inbound;
 use bub_testing::{NoEnvironment, Script, ScriptedModel};
 use serde_json::{Value, json};
 
@@ -193,17 +194,6 @@ impl Setup {
             locks: None,
         });
         Bench { runtime, model, most }
-    }
-}
-
-pub(crate) fn inbound(text: &str) -> Inbound {
-    Inbound {
-        channel: "cli".into(),
-        chat: "local".into(),
-        session: Some(SessionId("s".into())),
-        prompt: Prompt::Text(text.into()),
-        context: Vec::new(),
-        local: true,
     }
 }
 
