@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, WaitOptions, getpid, getsid, set_child_subreaper, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 
 use super::procfs::{self, Stat};
 
@@ -85,7 +85,11 @@ pub(super) fn reap() -> Option<Vec<Stat>> {
 impl Children {
     /// Waits for those of `dead` that nobody else waits for, and returns how many.
     fn reap(&mut self, dead: &[&Stat]) -> usize {
-        let session = getsid(None).map(Pid::as_raw_pid).unwrap_or_default();
+        if dead.is_empty() {
+            self.unclear.clear();
+            return 0;
+        }
+        let session = own_session();
         let mut n_reaped = 0;
         let mut unclear = HashMap::new();
         for it in dead {
@@ -108,6 +112,12 @@ impl Children {
         self.unclear = unclear;
         n_reaped
     }
+}
+
+/// This process's session as the table of processes gives it: 0 when its leader is outside of this
+/// process's namespace (in a container), where `getsid` has no number to return either.
+fn own_session() -> i32 {
+    Stat::read(getpid().as_raw_pid()).map_or(0, |it| it.session)
 }
 
 /// Whether a dead child was adopted. A child that was started here is in our session, or leads its own;

@@ -337,3 +337,20 @@ async fn orphans_leave_no_zombies() {
     };
     assert!(until(Duration::from_secs(2), || dead() == 0).await);
 }
+
+/// In a container the leader of our session may be outside of the namespace, so that it has no number.
+#[test]
+#[cfg(target_os = "linux")]
+fn session_whose_leader_is_outside_of_the_namespace_is_no_fault() {
+    let in_namespace = |argv: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]).args(argv).output()
+    };
+    if !in_namespace(&["true"]).is_ok_and(|it| it.status.success()) {
+        return; // This machine makes no namespaces.
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = in_namespace(&[this.to_str().unwrap(), "--exact", "processes::orphans_leave_no_zombies"]).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
