@@ -223,7 +223,9 @@ async fn r013_git_opens_no_editor_and_asks_for_nothing() {
     let folder = TempDir::new().unwrap();
     let env = local(folder.path());
     let start = Instant::now();
-    let setup = "git init -q . && git config user.email a@b && git config user.name n && echo x > f && git add f";
+    // Without upkeep, which a commit would leave running for a moment.
+    let setup = "git init -q . && git config user.email a@b && git config user.name n && \
+                 git config gc.auto 0 && git config maintenance.auto false && echo x > f && git add f";
     assert_eq!(run(&env, setup).await, (String::new(), 0));
     let (text, code) = run(&env, "git commit").await;
     assert_ne!(code, 0);
