@@ -394,13 +394,17 @@ fn model_options(settings: &Settings) -> ModelOptions {
         reasoning_effort: take("reasoning_effort").and_then(|it| it.as_str().map(str::to_owned)),
         temperature: take("temperature").and_then(|it| it.as_f64()),
         top_p: take("top_p").and_then(|it| it.as_f64()),
+        top_k: take("top_k").and_then(|it| u32::try_from(it.as_u64()?).ok()),
+        presence_penalty: take("presence_penalty").and_then(|it| it.as_f64()),
+        frequency_penalty: take("frequency_penalty").and_then(|it| it.as_f64()),
+        parallel_tool_calls: take("parallel_tool_calls").and_then(|it| it.as_bool()),
         seed: take("seed").and_then(|it| it.as_u64()),
         stop: match take("stop") {
             Some(Value::String(one)) => vec![one],
             Some(Value::Array(many)) => many.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
             _ => Vec::new(),
         },
-        extra_body: Map::new(),
+        ..ModelOptions::default()
     };
     let explicit = take("extra_body");
     options.extra_body = rest;

@@ -317,6 +317,7 @@ impl Answer {
             Some(FinishReason::Length) => "length",
             Some(FinishReason::ContentFilter) => "content_filter",
             Some(FinishReason::Refusal) => "refusal",
+            Some(FinishReason::Pause) => "pause",
             Some(FinishReason::Other(_)) | None => "other",
         };
         json!({
@@ -376,6 +377,11 @@ fn with_options(mut options: ModelOptions, given: Map<String, Value>) -> Result<
             }
             "temperature" => options.temperature = Some(value.as_f64().ok_or_else(bad)?),
             "top_p" => options.top_p = Some(value.as_f64().ok_or_else(bad)?),
+            "top_k" => {
+                options.top_k = Some(value.as_u64().and_then(|it| u32::try_from(it).ok()).ok_or_else(bad)?);
+            }
+            "presence_penalty" => options.presence_penalty = Some(value.as_f64().ok_or_else(bad)?),
+            "frequency_penalty" => options.frequency_penalty = Some(value.as_f64().ok_or_else(bad)?),
             "seed" => options.seed = Some(value.as_u64().ok_or_else(bad)?),
             "reasoning_effort" => options.reasoning_effort = Some(value.as_str().ok_or_else(bad)?.to_owned()),
             "stop" => {
@@ -388,22 +394,39 @@ fn with_options(mut options: ModelOptions, given: Map<String, Value>) -> Result<
                 };
             }
             "extra_body" => options.extra_body.extend(value.as_object().ok_or_else(bad)?.clone()),
-            "top_k" | "presence_penalty" | "frequency_penalty" => {
-                options.extra_body.insert(key.clone(), value);
-            }
             _ => return Err(format!("unknown option '{key}'")),
         }
     }
     Ok(options)
 }
 
+/// Lays the options of a call over those of its model. Tools are not the code's to choose.
 fn lay_over(options: &mut ModelOptions, more: ModelOptions) {
-    let ModelOptions { max_tokens, reasoning_effort, temperature, top_p, stop, seed, extra_body } = more;
+    let ModelOptions {
+        max_tokens,
+        reasoning_effort,
+        temperature,
+        top_p,
+        top_k,
+        presence_penalty,
+        frequency_penalty,
+        stop,
+        seed,
+        tool_choice: _,
+        parallel_tool_calls: _,
+        output,
+        provider_tools: _,
+        extra_body,
+    } = more;
     options.max_tokens = max_tokens.or(options.max_tokens);
     options.reasoning_effort = reasoning_effort.or_else(|| options.reasoning_effort.take());
     options.temperature = temperature.or(options.temperature);
     options.top_p = top_p.or(options.top_p);
+    options.top_k = top_k.or(options.top_k);
+    options.presence_penalty = presence_penalty.or(options.presence_penalty);
+    options.frequency_penalty = frequency_penalty.or(options.frequency_penalty);
     options.seed = seed.or(options.seed);
+    options.output = output.or_else(|| options.output.take());
     if !stop.is_empty() {
         options.stop = stop;
     }

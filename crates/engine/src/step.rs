@@ -37,7 +37,8 @@ const INTERRUPTED_CALL: &str =
 pub(crate) struct StepEnd {
     /// The answer's words.
     pub(crate) text: String,
-    /// Whether it called tools, so that there is something to go on from.
+    /// Whether it called tools, or was paused by the provider's own, so that there is something to go
+    /// on from.
     pub(crate) called: bool,
     /// When all calls failed: a number that is the same for the same calls with the same results.
     pub(crate) failure: Option<u64>,
@@ -184,7 +185,8 @@ impl Step<'_> {
         if answer.calls.is_empty() {
             record.write(&answer).await?;
             self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-            return Ok(StepEnd { text, called: false, failure: None, usage: answer.usage });
+            let called = answer.finish == Some(FinishReason::Pause);
+            return Ok(StepEnd { text, called, failure: None, usage: answer.usage });
         }
         self.sink.send(TurnEvent::ToolCalls(answer.calls.clone())).await;
         record.foresee(&answer).await;
@@ -311,6 +313,7 @@ impl Step<'_> {
                 }
                 ModelEvent::ToolCall(call) => answer.calls.push(call),
                 ModelEvent::ProviderData(data) => answer.parts.push(Part::ProviderData(data)),
+                ModelEvent::Media(media) => answer.parts.push(Part::Media(media)),
                 ModelEvent::Usage(usage) => answer.usage = Some(usage),
                 ModelEvent::Retry { wait, reason } => {
                     let notice = format!("{reason}; trying again in {:.1} s", wait.as_secs_f64());

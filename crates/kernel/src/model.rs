@@ -8,10 +8,52 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::{ErrorKind, ToolError},
-    message::{Message, ProviderData, TokenUsage, ToolCallRequest},
+    message::{Media, Message, ProviderData, TokenUsage, ToolCallRequest},
     tool::ToolSpec,
     turn::RunId,
 };
+
+/// Whether and which tools the model calls.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ToolChoice {
+    /// As it likes.
+    Auto,
+    /// None.
+    None,
+    /// At least one.
+    Required,
+    /// This one, by its model-facing name.
+    Tool(String),
+}
+
+/// The JSON that an answer must be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputFormat {
+    /// What the providers call it: letters, digits, `_` and `-`.
+    pub name: String,
+    /// Its JSON schema.
+    pub schema: Value,
+}
+
+/// A tool that the provider itself runs. None is on offer unless asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProviderTool {
+    /// Searches the web.
+    WebSearch,
+    /// Reads web pages.
+    WebFetch,
+    /// Runs code in the provider's sandbox.
+    CodeExecution,
+    /// Makes images.
+    ImageGeneration,
+    /// Any other, as its wire format defines it.
+    Native {
+        /// The only wire format that knows it: `chat`, `responses`, `messages` or `gemini`.
+        api_format: String,
+        /// The entry of the request's list of tools, sent as it is.
+        definition: Value,
+    },
+}
 
 /// How the model should answer. What a wire can't express is refused, never dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,10 +66,24 @@ pub struct ModelOptions {
     pub temperature: Option<f64>,
     /// Nucleus sampling.
     pub top_p: Option<f64>,
+    /// Sampling among the so many likeliest tokens.
+    pub top_k: Option<u32>,
+    /// Makes what was mentioned less likely.
+    pub presence_penalty: Option<f64>,
+    /// Makes what was mentioned often less likely.
+    pub frequency_penalty: Option<f64>,
     /// Texts that end the answer.
     pub stop: Vec<String>,
     /// Seed for repeatable sampling.
     pub seed: Option<u64>,
+    /// Whether and which tools it calls.
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether one answer may hold several calls.
+    pub parallel_tool_calls: Option<bool>,
+    /// The JSON that the answer must be.
+    pub output: Option<OutputFormat>,
+    /// Tools that the provider runs.
+    pub provider_tools: Vec<ProviderTool>,
     /// Merged into the request's body last.
     pub extra_body: Map<String, Value>,
 }
@@ -62,8 +118,20 @@ pub enum FinishReason {
     ContentFilter,
     /// It declined.
     Refusal,
+    /// The provider's own tools need more time: the same conversation, sent again with this answer,
+    /// goes on.
+    Pause,
     /// Something else, in the provider's word.
     Other(String),
+}
+
+/// A source that an answer names.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Citation {
+    /// Where it is.
+    pub url: String,
+    /// Its title, if the provider tells.
+    pub title: Option<String>,
 }
 
 /// One piece of the answer.
@@ -89,6 +157,17 @@ pub enum ModelEvent {
     ToolCall(ToolCallRequest),
     /// Something to send back unchanged with this answer.
     ProviderData(ProviderData),
+    /// A source of the answer.
+    Citation(Citation),
+    /// A picture or a sound that the model made.
+    Media(Media),
+    /// A call of one of the provider's own tools, complete.
+    ProviderToolCall {
+        /// The tool's name at the provider.
+        name: String,
+        /// What it was called with, as far as the provider tells.
+        input: Value,
+    },
     /// Tokens so far; later reports replace earlier ones.
     Usage(TokenUsage),
     /// Waiting before another try, because of what went wrong.
@@ -158,9 +237,12 @@ pub enum ModelError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-    /// A time limit passed.
+    /// A time limit passed before the answer began, or for the whole of it.
     #[error("the model did not answer in time: {0}")]
     Timeout(String),
+    /// The stream was silent for too long after it had begun.
+    #[error("the answer stalled: {0}")]
+    Stalled(String),
     /// The stream ended before the answer did.
     #[error("the answer was cut off: {0}")]
     Incomplete(String),
@@ -182,9 +264,11 @@ impl ModelError {
         match self {
             Self::Config(_) => ErrorKind::Config,
             Self::Unsupported(_) => ErrorKind::InvalidInput,
-            Self::RateLimited { .. } | Self::Overloaded { .. } | Self::Timeout(_) | Self::Transport { .. } => {
-                ErrorKind::Temporary
-            }
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Transport { .. } => ErrorKind::Temporary,
             Self::Auth(_)
             | Self::ContextLength(_)
             | Self::ContentFilter(_)
@@ -199,7 +283,11 @@ impl ModelError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::RateLimited { .. } | Self::Overloaded { .. } | Self::Transport { .. } | Self::Timeout(_) => true,
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Transport { .. }
+            | Self::Timeout(_)
+            | Self::Stalled(_) => true,
             Self::Failed { status, .. } => status.is_none_or(|it| it >= 500),
             Self::Rejected { status, .. } => matches!(status, Some(408 | 409 | 425)),
             Self::Auth(_)
@@ -281,13 +369,21 @@ pub trait ModelClient: Send + Sync {
     }
 }
 
-/// A model that a provider offers.
+/// A model that a provider offers. What the provider does not tell is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInfo {
     /// Its id, without the provider's name.
     pub id: String,
-    /// Its window in tokens, if the provider tells.
+    /// Its name for people.
+    pub name: Option<String>,
+    /// Its window in tokens.
     pub context_tokens: Option<u64>,
+    /// The most tokens of one answer.
+    pub output_tokens: Option<u64>,
+    /// US dollars for a million tokens read.
+    pub input_price: Option<f64>,
+    /// US dollars for a million tokens written.
+    pub output_price: Option<f64>,
 }
 
 /// Finds the client for `provider:model`.

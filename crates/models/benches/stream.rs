@@ -10,7 +10,7 @@ use bub_kernel::{
     model::{ModelClient, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
-use bub_models::{ChatProvider, ProviderConfig, ProviderKind};
+use bub_models::{Provider, ProviderConfig, ProviderKind};
 use bub_testing::{ModelServer, Reply};
 use divan::{Bencher, counter::ItemsCount};
 use futures::StreamExt;
@@ -40,7 +40,7 @@ fn measure(bencher: Bencher<'_, '_>, reply: Reply) {
     let server = ModelServer::with(move |_| reply.clone());
     let mut config = ProviderConfig::new("bench", ProviderKind::OpenAiCompatible);
     config.api_base = Some(server.base_url());
-    let client: Arc<dyn ModelClient> = ChatProvider::new(config).client("m").expect("a client");
+    let client: Arc<dyn ModelClient> = Provider::new(config).client("m").expect("a client");
     let request = ModelRequest {
         run: RunId("run-bench".into()),
         model: "m".into(),

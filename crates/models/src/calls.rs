@@ -6,12 +6,23 @@ use bub_kernel::{
     message::ToolCallRequest,
     model::{ModelError, ModelEvent},
 };
-use serde_json::Map;
-
-use crate::chunk::CallDelta;
+use serde_json::{Map, Value};
 
 /// The most calls that one answer may ask for.
 const MAX_CALLS: usize = 1024;
+
+/// A piece of a call, as far as the provider tells.
+#[derive(Debug, Default)]
+pub(crate) struct CallPiece {
+    /// The provider's number of the call.
+    pub(crate) index: Option<u64>,
+    pub(crate) id: Option<String>,
+    pub(crate) name: Option<String>,
+    /// More of the arguments' JSON text.
+    pub(crate) arguments: String,
+    /// Something to send back with the call, and its name.
+    pub(crate) metadata: Option<(&'static str, Value)>,
+}
 
 /// The calls of one answer, in the order in which they were opened.
 #[derive(Debug, Default)]
@@ -23,7 +34,7 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
-    metadata: Map<String, serde_json::Value>,
+    metadata: Map<String, Value>,
 }
 
 impl Calls {
@@ -31,16 +42,20 @@ impl Calls {
         self.0.is_empty()
     }
 
+    /// How many calls there are so far.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds a piece to its call, and tells watchers.
     ///
     /// # Errors
     /// When there are more than [`MAX_CALLS`].
-    pub(crate) fn add(&mut self, delta: CallDelta, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
-        let function = delta.function.unwrap_or_default();
-        let id = delta.id.filter(|it| !it.is_empty());
-        let name = function.name.filter(|it| !it.is_empty());
-        let arguments = function.arguments.unwrap_or_default();
-        let found = self.position(delta.index, id.as_deref(), name.as_deref(), &arguments);
+    pub(crate) fn add(&mut self, piece: CallPiece, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+        let CallPiece { index, id, name, arguments, metadata } = piece;
+        let id = id.filter(|it| !it.is_empty());
+        let name = name.filter(|it| !it.is_empty());
+        let found = self.position(index, id.as_deref(), name.as_deref(), &arguments);
         let is_new = found.is_none();
         if is_new {
             if self.0.len() >= MAX_CALLS {
@@ -50,7 +65,7 @@ impl Calls {
         }
         let at = found.unwrap_or_else(|| self.0.len().saturating_sub(1));
         let Some(call) = self.0.get_mut(at) else { return Ok(()) };
-        call.index = call.index.or(delta.index);
+        call.index = call.index.or(index);
         if let Some(id) = id {
             call.id = id;
         }
@@ -58,8 +73,8 @@ impl Calls {
             call.name = name;
         }
         call.arguments.push_str(&arguments);
-        if let Some(extra) = delta.extra_content {
-            call.metadata.insert("extra_content".into(), extra);
+        if let Some((key, value)) = metadata {
+            call.metadata.insert(key.to_owned(), value);
         }
         if is_new || !arguments.is_empty() {
             out.push_back(ModelEvent::ToolCallDelta { id: call.id.clone(), name: call.name.clone(), delta: arguments });
@@ -120,13 +135,22 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn check(deltas: Value, expected: &[(&str, &str, &str)]) {
         let mut calls = Calls::default();
         let mut events = VecDeque::new();
         for delta in deltas.as_array().unwrap() {
-            calls.add(serde_json::from_value(delta.clone()).unwrap(), &mut events).unwrap();
+            let field = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+            let function = delta.get("function").cloned().unwrap_or_default();
+            let piece = CallPiece {
+                index: delta.get("index").and_then(Value::as_u64),
+                id: field(delta, "id"),
+                name: field(&function, "name"),
+                arguments: field(&function, "arguments").unwrap_or_default(),
+                metadata: None,
+            };
+            calls.add(piece, &mut events).unwrap();
         }
         let done = calls.release("run-7");
         let found: Vec<_> = done.iter().map(|it| (it.id.as_str(), it.name.as_str(), it.arguments.as_str())).collect();
@@ -180,7 +204,7 @@ mod tests {
         check(
             json!([
                 {"function": {"name": "x", "arguments": "{\"n\":1}"}},
-                {"function": {"name": "y", "arguments": {"n": 2}}},
+                {"function": {"name": "y", "arguments": "{\"n\":2}"}},
             ]),
             &[("call_7_0", "x", r#"{"n":1}"#), ("call_7_1", "y", r#"{"n":2}"#)],
         );

@@ -1,17 +1,14 @@
-//! From the events of a chat stream to those of the kernel.
+//! From the bytes of a reply to the events that its wire reads.
 
 use std::collections::VecDeque;
 
-use bub_kernel::{
-    message::TokenUsage,
-    model::{FinishReason, ModelError, ModelEvent},
-};
+use bub_kernel::model::{ModelError, ModelEvent};
 
 use crate::{
-    calls::Calls,
-    chunk::{Chunk, Delta},
+    draft::Draft,
     errors,
     sse::SseParser,
+    wire::{Wire, WireReader},
 };
 
 /// The most that one answer may hold, in bytes of text, thinking and arguments together; a single
@@ -26,14 +23,9 @@ const MAX_QUOTE_CHARS: usize = 200;
 pub(crate) struct Decoder {
     sse: SseParser,
     body: Body,
-    unique: String,
-    calls: Calls,
-    usage: TokenUsage,
-    finish: Option<String>,
-    refused: bool,
-    size: usize,
+    reader: Box<dyn WireReader>,
+    draft: Draft,
     n_events: usize,
-    is_done: bool,
 }
 
 /// What kind of body it is.
@@ -47,25 +39,20 @@ enum Body {
 }
 
 impl Decoder {
-    /// A decoder; `unique` makes ids for calls that come without one.
-    pub(crate) fn new(unique: impl Into<String>) -> Self {
+    /// A decoder for an answer of that provider; `unique` makes ids for calls that come without one.
+    pub(crate) fn new(wire: Wire, provider: &str, unique: &str) -> Self {
         Self {
             sse: SseParser::default(),
             body: Body::Unknown,
-            unique: unique.into(),
-            calls: Calls::default(),
-            usage: TokenUsage::default(),
-            finish: None,
-            refused: false,
-            size: 0,
+            reader: wire.reader(),
+            draft: Draft::new(wire, provider, unique),
             n_events: 0,
-            is_done: false,
         }
     }
 
     /// Whether the provider has said why it stopped, so that only usage may still come.
     pub(crate) fn has_finish(&self) -> bool {
-        self.finish.is_some()
+        self.draft.has_finish()
     }
 
     /// Reads what came; true when the answer is complete.
@@ -88,8 +75,9 @@ impl Decoder {
         }
         let mut sse = std::mem::take(&mut self.sse);
         sse.push(bytes);
-        let read = self.read(&mut sse, out);
+        let read = self.read(&mut sse);
         self.sse = sse;
+        self.draft.drain_into(out);
         if read? {
             return Ok(true);
         }
@@ -98,18 +86,30 @@ impl Decoder {
 
     /// Reads the rest at the end of the stream.
     pub(crate) fn end(&mut self, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+        let ended = self.rest();
+        self.draft.drain_into(out);
+        ended
+    }
+
+    /// Ends the answer with what came.
+    pub(crate) fn release(&mut self, out: &mut VecDeque<ModelEvent>) {
+        self.draft.release();
+        self.draft.drain_into(out);
+    }
+
+    fn rest(&mut self) -> Result<(), ModelError> {
         if let Body::Other(body) = &mut self.body {
             let body = std::mem::take(body);
-            return self.whole(&body, out);
+            return self.whole(&body);
         }
         let mut sse = std::mem::take(&mut self.sse);
         if let Some(event) = sse.finish()
-            && self.event(&event, out)?
+            && self.event(&event)?
         {
             return Ok(());
         }
         if self.has_finish() {
-            self.release(out);
+            self.draft.release();
             return Ok(());
         }
         Err(ModelError::Incomplete(match self.n_events {
@@ -120,117 +120,44 @@ impl Decoder {
 
     /// Reads a body that is not an event stream: a whole answer, from a server that does not
     /// stream, or something unexpected.
-    fn whole(&mut self, body: &[u8], out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
-        let mut chunk = Chunk::parse(body).unwrap_or_default();
-        if chunk.error.is_some() || chunk.choice.is_none() {
+    fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
+        if !self.reader.whole(body, &mut self.draft)? {
             return Err(ModelError::Protocol(format!("not an event stream: {}", quote(body))));
         }
-        if let Some(choice) = &mut chunk.choice {
-            choice.finish_reason.get_or_insert_with(|| "stop".into());
-        }
-        self.chunk(chunk, out)?;
-        self.release(out);
+        self.draft.release();
         Ok(())
     }
 
-    fn read(&mut self, sse: &mut SseParser, out: &mut VecDeque<ModelEvent>) -> Result<bool, ModelError> {
+    fn read(&mut self, sse: &mut SseParser) -> Result<bool, ModelError> {
         while let Some(event) = sse.next_event() {
-            if self.event(&event, out)? {
+            if self.event(&event)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn event(&mut self, data: &[u8], out: &mut VecDeque<ModelEvent>) -> Result<bool, ModelError> {
+    fn event(&mut self, data: &[u8]) -> Result<bool, ModelError> {
         let data = data.trim_ascii();
         if data.is_empty() {
             return Ok(false);
         }
         self.n_events = self.n_events.saturating_add(1);
-        if data == b"[DONE]" {
-            self.release(out);
-            return Ok(true);
+        let is_done = data == b"[DONE]" || self.reader.event(data, &mut self.draft)?;
+        if is_done {
+            self.draft.release();
         }
-        let chunk = Chunk::parse(data)
-            .map_err(|err| ModelError::Protocol(format!("an event is not valid JSON ({err}): {}", quote(data))))?;
-        self.chunk(chunk, out)?;
-        Ok(false)
-    }
-
-    fn chunk(&mut self, mut chunk: Chunk, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
-        if let Some(error) = &chunk.error {
-            return Err(errors::of_event(error));
-        }
-        let mut usage = chunk.usage.take();
-        if let Some(mut choice) = chunk.choice.take() {
-            if let Some(delta) = choice.delta() {
-                self.delta(delta, out)?;
-            }
-            if let Some(reason) = choice.finish_reason.take().filter(|it| !it.is_empty()) {
-                self.finish = Some(reason);
-            }
-            usage = usage.or_else(|| choice.usage.take());
-        }
-        let before = self.usage;
-        if usage.is_some_and(|it| it.update(&mut self.usage)) && self.usage != before {
-            out.push_back(ModelEvent::Usage(self.usage));
-        }
-        Ok(())
-    }
-
-    fn delta(&mut self, delta: Delta, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
-        let Delta { content, reasoning_content, reasoning, refusal, tool_calls } = delta;
-        let present = |it: Option<String>| it.filter(|it| !it.is_empty());
-        // Some servers send their thinking under both names.
-        let thinking = present(reasoning_content).or_else(|| present(reasoning)).or_else(|| present(content.thinking));
-        if let Some(text) = thinking {
-            self.grow(text.len())?;
-            out.push_back(ModelEvent::Reasoning(text));
-        }
-        if let Some(text) = present(content.text) {
-            self.grow(text.len())?;
-            out.push_back(ModelEvent::Text(text));
-        }
-        if let Some(text) = present(refusal) {
-            self.grow(text.len())?;
-            self.refused = true;
-            out.push_back(ModelEvent::Refusal(text));
-        }
-        for call in tool_calls.into_iter().flatten() {
-            let size = call.function.as_ref().and_then(|it| it.arguments.as_ref()).map_or(0, String::len);
-            self.grow(size)?;
-            self.calls.add(call, out)?;
-        }
-        Ok(())
-    }
-
-    fn grow(&mut self, by: usize) -> Result<(), ModelError> {
-        self.size = self.size.saturating_add(by);
-        if self.size > MAX_REPLY_BYTES { Err(too_large()) } else { Ok(()) }
-    }
-
-    /// Ends the answer.
-    pub(crate) fn release(&mut self, out: &mut VecDeque<ModelEvent>) {
-        if std::mem::replace(&mut self.is_done, true) {
-            return;
-        }
-        let has_calls = !self.calls.is_empty();
-        out.extend(self.calls.release(&self.unique).into_iter().map(ModelEvent::ToolCall));
-        let reason = match self.finish.take().as_deref() {
-            _ if self.refused => FinishReason::Refusal,
-            None | Some("stop" | "tool_calls" | "function_call") if has_calls => FinishReason::ToolCalls,
-            None | Some("stop" | "tool_calls" | "function_call") => FinishReason::Stop,
-            Some("length") => FinishReason::Length,
-            Some("content_filter") => FinishReason::ContentFilter,
-            Some("refusal") => FinishReason::Refusal,
-            Some(other) => FinishReason::Other(other.to_owned()),
-        };
-        out.push_back(ModelEvent::Finish(reason));
+        Ok(is_done)
     }
 }
 
-fn too_large() -> ModelError {
+/// The error for an event that is no JSON of its wire's shape.
+pub(crate) fn not_json(err: &serde_json::Error, data: &[u8]) -> ModelError {
+    ModelError::Protocol(format!("an event is not valid JSON ({err}): {}", quote(data)))
+}
+
+/// The error for more than [`MAX_REPLY_BYTES`].
+pub(crate) fn too_large() -> ModelError {
     ModelError::Protocol(format!("the reply is larger than {} MiB", MAX_REPLY_BYTES / 1024 / 1024))
 }
 

@@ -5,7 +5,7 @@ use bub_kernel::{
     model::{EmbedRequest, Embeddings, ModelError},
 };
 use bytes::Bytes;
-use reqwest::Response;
+use reqwest::{Response, header::HeaderMap};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ pub(crate) async fn embed(endpoint: &Endpoint, request: &EmbedRequest) -> Result
 }
 
 async fn attempt(endpoint: &Endpoint, body: Bytes, request: &EmbedRequest) -> Result<Embeddings, Failure> {
-    let response = endpoint.http.send_to("/embeddings", body).await?;
+    let response = endpoint.http.post("/embeddings", &HeaderMap::new(), body).await?;
     let bytes = whole(endpoint, response).await?;
     Ok(read(&bytes, request)?)
 }

@@ -201,6 +201,7 @@ pub(crate) fn masked(mut error: ModelError, mask: &SecretMask) -> ModelError {
         | ModelError::ContextLength(text)
         | ModelError::ContentFilter(text)
         | ModelError::Timeout(text)
+        | ModelError::Stalled(text)
         | ModelError::Incomplete(text)
         | ModelError::Protocol(text)
         | ModelError::Unsupported(text)

@@ -15,8 +15,8 @@ use crate::{
     provider::{ProviderConfig, Timeouts},
 };
 
-/// What is added to a base URL.
-const CHAT_PATH: &str = "/chat/completions";
+/// Ends of URLs that name an endpoint already; the base is what stands before.
+const ENDPOINTS: [&str; 5] = ["/chat/completions", "/responses", "/messages", "/embeddings", "/models"];
 
 /// How many redirects within one host are followed.
 const MAX_REDIRECTS: usize = 5;
@@ -27,11 +27,11 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How long reading an error's body may take.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 
-/// The endpoint of one provider. Its client is made at the first request and then kept, so that
+/// The server of one provider. Its client is made at the first request and then kept, so that
 /// connections are used again.
 #[derive(Debug)]
 pub(crate) struct Http {
-    url: Url,
+    base: Url,
     headers: HeaderMap,
     pub(crate) timeouts: Timeouts,
     client: OnceLock<Result<Client, String>>,
@@ -44,42 +44,37 @@ impl Http {
         let Some(base) = base else {
             return Err(format!("provider '{}' needs an api_base, such as http://localhost:8000/v1", config.name));
         };
-        let url = chat_url(base, config.kind.default_path()).map_err(|err| {
+        let base = base_url(base, config.kind.default_path()).map_err(|err| {
             // The base itself is not repeated: it may hold a password.
             format!("the api_base of provider '{}' {err}", config.name)
         })?;
-        Ok(Self { url, headers: headers(config)?, timeouts: config.timeouts, client: OnceLock::new() })
+        Ok(Self { base, headers: headers(config)?, timeouts: config.timeouts, client: OnceLock::new() })
     }
 
     /// The host with its port, for people.
     pub(crate) fn host(&self) -> String {
-        let host = self.url.host_str().unwrap_or_default();
-        self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+        let host = self.base.host_str().unwrap_or_default();
+        self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
     /// A password inside the base URL, which must not be told.
     pub(crate) fn password(&self) -> Option<&str> {
-        self.url.password()
+        self.base.password()
     }
 
-    /// Sends a chat request; the reply has a good status.
-    pub(crate) async fn send(&self, body: Bytes) -> Result<Response, Failure> {
-        self.post(self.url.clone(), body).await
-    }
-
-    /// The same to another endpoint of this server, by its path below the base.
-    pub(crate) async fn send_to(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
-        let mut url = self.url.clone();
-        let base = url.path().strip_suffix(CHAT_PATH).unwrap_or_default();
-        url.set_path(&format!("{base}{path}"));
-        self.post(url, body).await
-    }
-
-    async fn post(&self, url: Url, body: Bytes) -> Result<Response, Failure> {
+    /// Posts JSON to an endpoint, by its path below the base; the reply has a good status. `more` are
+    /// headers of this one request.
+    pub(crate) async fn post(&self, path: &str, more: &HeaderMap, body: Bytes) -> Result<Response, Failure> {
+        let mut url = self.base.clone();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            url.query_pairs_mut().append_pair(&key, &value);
+        }
         let client = self.client.get_or_init(|| self.build()).as_ref().map_err(|err| {
             Failure::from(ModelError::Config(format!("cannot set up the client for {}: {err}", self.host())))
         })?;
-        let request = client.post(url).headers(self.headers.clone()).body(body);
+        let request = client.post(url).headers(self.headers.clone()).headers(more.clone()).body(body);
         let response = match tokio::time::timeout(self.timeouts.first_byte, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(err)) => return Err(self.unreachable(err).into()),
@@ -102,9 +97,9 @@ impl Http {
 
     fn build(&self) -> Result<Client, String> {
         let mut builder = Client::builder().connect_timeout(self.timeouts.connect).redirect(Policy::custom(redirect));
-        if is_loopback(&self.url) {
+        if is_loopback(&self.base) {
             builder = builder.no_proxy();
-            if self.url.scheme() == "http" {
+            if self.base.scheme() == "http" {
                 // Reading the system's certificates takes longer than everything else at the start.
                 builder = builder.tls_certs_only(std::iter::empty());
             }
@@ -116,7 +111,7 @@ impl Http {
         let host = self.host();
         let hint = if !err.is_connect() && !err.is_timeout() {
             ""
-        } else if is_loopback(&self.url) {
+        } else if is_loopback(&self.base) {
             "; is the server running, and is its api_base right?"
         } else {
             "; check api_base, the network, and the proxy variables (HTTPS_PROXY, ALL_PROXY, NO_PROXY)"
@@ -150,16 +145,16 @@ fn redirect(attempt: Attempt<'_>) -> Action {
     if keeps_method && stays && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
 }
 
-/// The chat endpoint below a base URL, which may end with a slash, or already name the endpoint.
-fn chat_url(base: &str, default_path: &str) -> Result<Url, String> {
+/// The base URL of a server: without a slash at the end, and without an endpoint that it already names.
+fn base_url(base: &str, default_path: &str) -> Result<Url, String> {
     let bad = "must be a URL that starts with http:// or https://";
     let mut url = Url::parse(base.trim()).map_err(|err| format!("{bad}: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return Err(bad.into());
     }
     let path = url.path().trim_end_matches('/');
-    let path = path.strip_suffix(CHAT_PATH).unwrap_or(path);
-    let path = format!("{}{CHAT_PATH}", if path.is_empty() { default_path } else { path });
+    let path = ENDPOINTS.iter().find_map(|it| path.strip_suffix(it)).unwrap_or(path);
+    let path = if path.is_empty() { default_path } else { path }.to_owned();
     url.set_path(&path);
     url.set_fragment(None);
     Ok(url)
@@ -174,14 +169,16 @@ fn headers(config: &ProviderConfig) -> Result<HeaderMap, String> {
         let told = config.key_source.as_ref().map(|it| format!(" (from {it})")).unwrap_or_default();
         let name = &config.name;
         let is_plain = key.bytes().all(|it| it.is_ascii_graphic());
-        let value = HeaderValue::try_from(format!("Bearer {key}")).ok().filter(|_| is_plain);
+        let header = config.kind.key_header();
+        let text = if header.is_some() { key.to_owned() } else { format!("Bearer {key}") };
+        let value = HeaderValue::try_from(text).ok().filter(|_| is_plain);
         let mut value = value.ok_or_else(|| {
             format!(
                 "the API key of provider '{name}'{told} has a line break, a blank or another character that no key has"
             )
         })?;
         value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
+        headers.insert(header.map_or(AUTHORIZATION, HeaderName::from_static), value);
     }
     for (name, value) in &config.headers {
         let bad = |what: &str| {
@@ -236,18 +233,19 @@ mod tests {
     #[test]
     fn base_urls_of_every_form_lead_to_the_endpoint() {
         let check = |base: &str, expected: &str| {
-            assert_eq!(chat_url(base, "/v1").unwrap().as_str(), expected, "{base}");
+            assert_eq!(base_url(base, "/v1").unwrap().as_str(), expected, "{base}");
         };
-        check("https://h/v1", "https://h/v1/chat/completions");
-        check("https://h/v1/", "https://h/v1/chat/completions");
-        check(" http://h:8000// ", "http://h:8000/v1/chat/completions");
-        check("http://h", "http://h/v1/chat/completions");
-        check("https://h/a/b/", "https://h/a/b/chat/completions");
-        check("https://h/v1/chat/completions", "https://h/v1/chat/completions");
-        check("https://h/x?api-version=2#y", "https://h/x/chat/completions?api-version=2");
-        assert_eq!(chat_url("http://h/", "").unwrap().as_str(), "http://h/chat/completions");
+        check("https://h/v1", "https://h/v1");
+        check("https://h/v1/", "https://h/v1");
+        check(" http://h:8000// ", "http://h:8000/v1");
+        check("http://h", "http://h/v1");
+        check("https://h/a/b/", "https://h/a/b");
+        check("https://h/v1/chat/completions", "https://h/v1");
+        check("https://h/v1/responses/", "https://h/v1");
+        check("https://h/x?api-version=2#y", "https://h/x?api-version=2");
+        assert_eq!(base_url("http://h/", "").unwrap().as_str(), "http://h/");
         for bad in ["", "h", "localhost:11434", "ftp://h", "http://", "file:///x"] {
-            assert!(chat_url(bad, "").is_err(), "{bad}");
+            assert!(base_url(bad, "").is_err(), "{bad}");
         }
     }
 

@@ -1,41 +1,49 @@
 //! Model APIs behind the kernel's [`ModelClient`](bub_kernel::model::ModelClient).
 //!
 //! [`providers`] makes the list that a runtime registers: what was configured, and the well-known
-//! ones. Each is a [`ChatProvider`], which speaks the wire of OpenAI's chat completions.
+//! ones. Each is a [`Provider`], which speaks one of the [`Wire`]s.
 //!
-//! Reading order: `provider` (what can be configured), `request` (the body), `http` (one try),
-//! `stream` (tries, waits and events), `decode`, `chunk` and `calls` (from bytes to events), `sse`,
-//! `errors`, `retry`; `embed` (texts to vectors).
+//! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
+//! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
+//! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
+//! `errors`, `retry`; then each wire: `chat`; and `embed` (texts to vectors).
 
 mod calls;
-mod chunk;
+mod chat;
 mod decode;
+mod draft;
 mod embed;
 mod errors;
+mod history;
 mod http;
+mod kind;
+mod lenient;
+mod options;
 mod provider;
-mod request;
 mod retry;
 mod sse;
 mod stream;
+mod wire;
 
 use std::sync::Arc;
 
 use bub_kernel::model::{ModelError, ModelProvider};
 
 pub use decode::MAX_REPLY_BYTES;
-pub use provider::{ChatProvider, ProviderConfig, ProviderKind, Timeouts};
+pub use kind::ProviderKind;
+pub use provider::{Provider, ProviderConfig, Timeouts};
 pub use retry::Retries;
+pub use wire::Wire;
 
 /// The providers of `configs`, and the well-known ones that they leave out.
 ///
 /// Nothing is opened or read yet; what a provider lacks is told when a client of it is asked for.
 #[must_use]
 pub fn providers(configs: impl IntoIterator<Item = ProviderConfig>) -> Vec<Arc<dyn ModelProvider>> {
-    let mut found: Vec<ChatProvider> = configs.into_iter().map(ChatProvider::new).collect();
+    let mut found: Vec<Provider> = configs.into_iter().map(Provider::new).collect();
     for kind in ProviderKind::ALL {
         if !found.iter().any(|it| it.name() == kind.as_str()) {
-            found.push(ChatProvider::new(ProviderConfig::new(kind.as_str(), kind)));
+            found.push(Provider::new(ProviderConfig::new(kind.as_str(), kind)));
         }
     }
     found.into_iter().map(|it| Arc::new(it) as Arc<dyn ModelProvider>).collect()

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    str::FromStr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -16,86 +15,11 @@ use bub_kernel::{
 use crate::{
     embed,
     http::Http,
-    request::{self, Dialect},
+    kind::ProviderKind,
     retry::Retries,
     stream::Answer,
+    wire::{Asked, Wire},
 };
-
-/// What kind of server a provider is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ProviderKind {
-    /// OpenAI itself.
-    OpenAi,
-    /// Any other server that speaks OpenAI's chat completions.
-    OpenAiCompatible,
-    /// OpenRouter.
-    OpenRouter,
-    /// Ollama, on this machine unless told otherwise.
-    Ollama,
-}
-
-impl ProviderKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::OpenAi, Self::OpenAiCompatible, Self::OpenRouter, Self::Ollama];
-
-    /// The name in settings.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::OpenAiCompatible => "openai-compatible",
-            Self::OpenRouter => "openrouter",
-            Self::Ollama => "ollama",
-        }
-    }
-
-    /// The base URL used when none is configured.
-    #[must_use]
-    pub fn default_base(self) -> Option<&'static str> {
-        match self {
-            Self::OpenAi => Some("https://api.openai.com/v1"),
-            Self::OpenAiCompatible => None,
-            Self::OpenRouter => Some("https://openrouter.ai/api/v1"),
-            Self::Ollama => Some("http://localhost:11434/v1"),
-        }
-    }
-
-    /// The path below a base URL that has none.
-    pub(crate) fn default_path(self) -> &'static str {
-        match self {
-            Self::OpenAi | Self::Ollama => "/v1",
-            Self::OpenRouter => "/api/v1",
-            // Some of these servers serve the endpoint at their root.
-            Self::OpenAiCompatible => "",
-        }
-    }
-
-    fn dialect(self) -> Dialect {
-        match self {
-            Self::OpenAi => Dialect { max_tokens: "max_completion_tokens", nested_effort: false },
-            Self::OpenAiCompatible | Self::Ollama => Dialect { max_tokens: "max_tokens", nested_effort: false },
-            Self::OpenRouter => Dialect { max_tokens: "max_completion_tokens", nested_effort: true },
-        }
-    }
-}
-
-impl fmt::Display for ProviderKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for ProviderKind {
-    type Err = ModelError;
-
-    /// Reads a name in any case.
-    fn from_str(text: &str) -> Result<Self, ModelError> {
-        Self::ALL.into_iter().find(|it| it.as_str().eq_ignore_ascii_case(text.trim())).ok_or_else(|| {
-            let known = Self::ALL.map(Self::as_str).join(", ");
-            ModelError::Config(format!("unknown provider type '{text}': expected one of {known}"))
-        })
-    }
-}
 
 /// How long a provider may be silent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -128,6 +52,8 @@ pub struct ProviderConfig {
     pub key_source: Option<String>,
     /// Its base URL, with or without a slash at the end; without one, the kind's own.
     pub api_base: Option<String>,
+    /// The wire to speak; without one, see [`ProviderConfig::wire`].
+    pub api_format: Option<Wire>,
     /// More headers; they replace ours of the same name.
     pub headers: Vec<(String, String)>,
     /// How long it may be silent.
@@ -156,9 +82,37 @@ impl ProviderConfig {
             api_key: None,
             key_source: None,
             api_base: None,
+            api_format: None,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
+        }
+    }
+
+    /// The wire that is spoken: the one that was set, else the kind's usual one. A server of one's own
+    /// in the place of a service is taken to speak chat completions, as most of them do.
+    ///
+    /// # Errors
+    /// A sentence for people, when the kind does not speak the one that was set.
+    pub fn wire(&self) -> Result<Wire, String> {
+        let wires = self.kind.wires();
+        match self.api_format {
+            Some(asked) if wires.contains(&asked) => Ok(asked),
+            Some(asked) => {
+                let known = wires.iter().map(|it| it.as_str()).collect::<Vec<_>>().join(", ");
+                Err(format!("provider '{}' does not speak api_format '{asked}'; it speaks {known}", self.name))
+            }
+            None if self.is_elsewhere() && wires.contains(&Wire::Chat) => Ok(Wire::Chat),
+            None => Ok(wires.first().copied().unwrap_or(Wire::Chat)),
+        }
+    }
+
+    /// Whether the base URL is of another host than the kind's own.
+    fn is_elsewhere(&self) -> bool {
+        let host = |base: &str| reqwest::Url::parse(base.trim()).ok().and_then(|it| it.host_str().map(str::to_owned));
+        match (&self.api_base, self.kind.default_base()) {
+            (Some(base), Some(usual)) => host(base) != host(usual),
+            _ => false,
         }
     }
 
@@ -177,9 +131,9 @@ impl ProviderConfig {
     }
 }
 
-/// A provider that speaks the wire of OpenAI's chat completions.
+/// A provider that is reached over HTTP.
 #[derive(Debug)]
-pub struct ChatProvider {
+pub struct Provider {
     config: ProviderConfig,
     /// Made once and shared by all clients; the error is told to each who asks.
     endpoint: OnceLock<Result<Arc<Endpoint>, String>>,
@@ -188,14 +142,17 @@ pub struct ChatProvider {
 /// What all clients of a provider share.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
+    /// The provider's name.
+    pub(crate) provider: String,
+    pub(crate) kind: ProviderKind,
+    pub(crate) wire: Wire,
     pub(crate) http: Http,
-    pub(crate) dialect: Dialect,
     pub(crate) retries: Retries,
     pub(crate) mask: SecretMask,
     pub(crate) about_key: String,
 }
 
-impl ChatProvider {
+impl Provider {
     /// A provider as configured. What it lacks is told when a client is asked for.
     #[must_use]
     pub fn new(mut config: ProviderConfig) -> Self {
@@ -211,11 +168,12 @@ impl ChatProvider {
 
     fn endpoint(&self) -> Result<Arc<Endpoint>, String> {
         let config = &self.config;
-        // A server of one's own may need no key; the well-known services do.
-        let needs_key = matches!(config.kind, ProviderKind::OpenAi | ProviderKind::OpenRouter);
+        let wire = config.wire()?;
+        let key_header = config.kind.key_header().unwrap_or("authorization");
         let has_auth =
-            config.key().is_some() || config.headers.iter().any(|(it, _)| it.eq_ignore_ascii_case("authorization"));
-        if needs_key && !has_auth && config.api_base.is_none() {
+            config.key().is_some() || config.headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(key_header));
+        // A server of one's own may need no key; the well-known services do.
+        if config.kind.needs_key() && !has_auth && config.api_base.is_none() {
             let name = &config.name;
             let variable = name.to_uppercase().replace('-', "_");
             return Err(format!(
@@ -226,13 +184,20 @@ impl ChatProvider {
         let secrets =
             config.key().into_iter().chain(http.password()).chain(config.headers.iter().map(|(_, it)| it.as_str()));
         let mask = SecretMask::new(secrets);
-        let (dialect, retries) = (config.kind.dialect(), config.retries);
-        Ok(Arc::new(Endpoint { http, dialect, retries, mask, about_key: config.about_key() }))
+        Ok(Arc::new(Endpoint {
+            provider: config.name.clone(),
+            kind: config.kind,
+            wire,
+            http,
+            retries: config.retries,
+            mask,
+            about_key: config.about_key(),
+        }))
     }
 }
 
 #[async_trait]
-impl ModelProvider for ChatProvider {
+impl ModelProvider for Provider {
     fn name(&self) -> &str {
         &self.config.name
     }
@@ -242,23 +207,24 @@ impl ModelProvider for ChatProvider {
             return Err(ModelError::Config(format!("provider '{}' needs the name of a model", self.config.name)));
         }
         match self.endpoint.get_or_init(|| self.endpoint()) {
-            Ok(endpoint) => Ok(Arc::new(ChatClient { endpoint: endpoint.clone() })),
+            Ok(endpoint) => Ok(Arc::new(Client { endpoint: endpoint.clone() })),
             Err(text) => Err(ModelError::Config(text.clone())),
         }
     }
 }
 
-struct ChatClient {
+struct Client {
     endpoint: Arc<Endpoint>,
 }
 
 #[async_trait]
-impl ModelClient for ChatClient {
+impl ModelClient for Client {
     /// Fails at once only for what the request asks; the connection is opened inside the stream,
     /// so that waits before another try can be told.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let body = request::body(request, &self.endpoint.dialect)?;
-        Ok(Answer::new(self.endpoint.clone(), body.into(), &request.run.0).into_stream())
+        let Endpoint { provider, kind, wire, .. } = &*self.endpoint;
+        let body = wire.body(&Asked { request, provider, kind: *kind })?;
+        Ok(Answer::new(self.endpoint.clone(), wire.path(&request.model), body.into(), &request.run.0).into_stream())
     }
 
     async fn embed(&self, request: &EmbedRequest) -> Result<Embeddings, ModelError> {
@@ -271,16 +237,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_read_in_any_case() {
-        assert_eq!(" OpenAI-Compatible".parse::<ProviderKind>().unwrap(), ProviderKind::OpenAiCompatible);
-        let err = "gpt".parse::<ProviderKind>().unwrap_err().to_string();
-        assert_eq!(err, "unknown provider type 'gpt': expected one of openai, openai-compatible, openrouter, ollama");
-    }
-
-    #[test]
     fn debug_tells_no_key() {
         let mut config = ProviderConfig::new("x", ProviderKind::OpenAi);
         config.api_key = Some("sk-12345678".into());
-        assert!(!format!("{config:?} {:?}", ChatProvider::new(config.clone())).contains("1234"));
+        assert!(!format!("{config:?} {:?}", Provider::new(config.clone())).contains("1234"));
     }
 }

@@ -25,6 +25,7 @@ const DRAIN_WAIT: Duration = Duration::from_millis(10);
 /// An answer on its way. Dropping it closes its connection, or ends its wait.
 pub(crate) struct Answer {
     endpoint: Arc<Endpoint>,
+    path: String,
     body: Bytes,
     run: String,
     state: State,
@@ -48,9 +49,11 @@ struct Reading {
 }
 
 impl Answer {
-    pub(crate) fn new(endpoint: Arc<Endpoint>, body: Bytes, run: &str) -> Self {
+    /// Asks an endpoint, by its path below the base.
+    pub(crate) fn new(endpoint: Arc<Endpoint>, path: String, body: Bytes, run: &str) -> Self {
         Self {
             endpoint,
+            path,
             body,
             run: run.to_owned(),
             state: State::Open,
@@ -77,8 +80,11 @@ impl Answer {
                     tokio::time::sleep(wait).await;
                     State::Open
                 }
-                State::Open => match self.endpoint.http.send(self.body.clone()).await {
-                    Ok(response) => State::Reading(Box::new(Reading { response, decoder: Decoder::new(&self.run) })),
+                State::Open => match self.open().await {
+                    Ok(response) => {
+                        let decoder = Decoder::new(self.endpoint.wire, &self.endpoint.provider, &self.run);
+                        State::Reading(Box::new(Reading { response, decoder }))
+                    }
                     Err(failure) => State::Failed(failure),
                 },
                 State::Reading(mut reading) => match self.read(&mut reading).await {
@@ -93,6 +99,12 @@ impl Answer {
                 },
             };
         }
+    }
+
+    /// Sends the request.
+    async fn open(&self) -> Result<Response, Failure> {
+        let Endpoint { http, wire, .. } = &*self.endpoint;
+        http.post(&self.path, &wire.headers(), self.body.clone()).await
     }
 
     /// Reads the next piece of the body; true when the answer is complete.
@@ -124,7 +136,7 @@ impl Answer {
                     ModelError::Incomplete(message)
                 })
             }
-            Err(_) => Err(ModelError::Timeout(format!("{} sent nothing for {patience:?}", self.endpoint.http.host()))),
+            Err(_) => Err(ModelError::Stalled(format!("{} sent nothing for {patience:?}", self.endpoint.http.host()))),
         }
     }
 

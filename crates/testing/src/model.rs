@@ -210,7 +210,7 @@ impl ModelProvider for ScriptedModel {
     }
 
     async fn list(&self) -> Result<Vec<ModelInfo>, ModelError> {
-        Ok(vec![ModelInfo { id: "model".into(), context_tokens: None }])
+        Ok(vec![ModelInfo { id: "model".into(), ..ModelInfo::default() }])
     }
 }
 

@@ -145,7 +145,7 @@ async fn arguments_in_ten_thousand_pieces_cost_linear_time() {
 #[tokio::test]
 async fn connections_are_used_again() {
     let server = ModelServer::with(|_| Reply::text("x"));
-    let provider = ChatProvider::new(config(&server));
+    let provider = Provider::new(config(&server));
     for _ in 0..3 {
         let (events, err) = ask(&provider.client("m").unwrap()).await;
         assert!(err.is_none());

@@ -97,7 +97,7 @@ async fn silence_ends_after_its_limit() {
     let between = |it: &mut ProviderConfig| it.timeouts.between = Duration::from_millis(100);
     let (events, err) = slow(between, Reply::text("half").no_finish().no_done().stall()).await;
     assert_eq!(text_of(&events), "half");
-    assert!(matches!(err, Some(ModelError::Timeout(ref text)) if text.contains("100ms")), "{err:?}");
+    assert!(matches!(err, Some(ModelError::Stalled(ref text)) if text.contains("100ms")), "{err:?}");
     let first_byte = |it: &mut ProviderConfig| it.timeouts.first_byte = Duration::from_millis(100);
     let (_, err) = slow(first_byte, Reply::text("x").delay(limit * 100)).await;
     assert!(matches!(err, Some(ModelError::Timeout(_))), "{err:?}");
@@ -187,7 +187,7 @@ fn what_is_missing_or_broken_is_told_before_a_request() {
         let mut config = ProviderConfig::new("openai", ProviderKind::OpenAi);
         config.api_key = Some("sk-12345678".into());
         edit(&mut config);
-        let err = ChatProvider::new(config).client("m").err().unwrap();
+        let err = Provider::new(config).client("m").err().unwrap();
         assert_eq!(err.kind(), ErrorKind::Config);
         assert!(err.to_string().contains(expected), "{err}");
         assert!(!err.to_string().contains("12345678"), "{err}");
@@ -198,7 +198,7 @@ fn what_is_missing_or_broken_is_told_before_a_request() {
         let mut config = ProviderConfig::new("openai", ProviderKind::OpenAi);
         config.api_key = Some(key.into());
         config.key_source = Some("BUB_API_KEY".into());
-        let err = ChatProvider::new(config).client("m").err().unwrap().to_string();
+        let err = Provider::new(config).client("m").err().unwrap().to_string();
         assert!(err.contains("the API key of provider 'openai' (from BUB_API_KEY) has a line break"), "{err}");
         assert!(!err.contains("12345678"), "{err}");
     }
@@ -206,7 +206,7 @@ fn what_is_missing_or_broken_is_told_before_a_request() {
     check(|it| it.headers.push(("a b".into(), "x".into())), "the name of header 'a b'");
     check(|it| it.headers.push(("a".into(), "x\n".into())), "the value of header 'a'");
     check(|it| it.kind = ProviderKind::OpenAiCompatible, "needs an api_base");
-    let err = ChatProvider::new(ProviderConfig::new("ollama", ProviderKind::Ollama)).client(" ").err().unwrap();
+    let err = Provider::new(ProviderConfig::new("ollama", ProviderKind::Ollama)).client(" ").err().unwrap();
     assert!(err.to_string().contains("needs the name of a model"), "{err}");
 }
 

@@ -15,7 +15,7 @@ use bub_kernel::{
     model::{ModelClient, ModelError, ModelEvent, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
-use bub_models::{ChatProvider, ProviderConfig, ProviderKind, Retries};
+use bub_models::{Provider, ProviderConfig, ProviderKind, Retries};
 use bub_testing::{ModelServer, Reply};
 use futures::StreamExt;
 
@@ -29,7 +29,7 @@ fn config(server: &ModelServer) -> ProviderConfig {
 }
 
 fn client(config: ProviderConfig) -> Arc<dyn ModelClient> {
-    ChatProvider::new(config).client("m").unwrap()
+    Provider::new(config).client("m").unwrap()
 }
 
 fn request(messages: Vec<Message>) -> ModelRequest {

@@ -121,7 +121,7 @@ async fn options_follow_the_dialect() {
         top_p: Some(0.9),
         stop: vec!["END".into()],
         seed: Some(u64::MAX),
-        extra_body: Map::new(),
+        ..ModelOptions::default()
     };
     let sent = body(ProviderKind::OpenAi, &it).await;
     assert_eq!((&sent["max_completion_tokens"], &sent["max_tokens"]), (&json!(5), &Value::Null));
@@ -137,7 +137,7 @@ async fn options_follow_the_dialect() {
         (&json!({"effort": "low", "exclude": false}), &Value::Null)
     );
     it.options.temperature = Some(f64::NAN);
-    let client = ChatProvider::new(ProviderConfig::new("ollama", ProviderKind::Ollama)).client("m").unwrap();
+    let client = Provider::new(ProviderConfig::new("ollama", ProviderKind::Ollama)).client("m").unwrap();
     assert!(matches!(client.stream(&it).await, Err(ModelError::Unsupported(_))));
 }
 
@@ -267,7 +267,7 @@ async fn media_are_sent_as_parts() {
         media(MediaKind::Audio, "audio/wav", MediaSource::Url("https://x/y.wav".into())),
         media(MediaKind::Image, "image/png", MediaSource::Url("sha256:00".into())),
     ] {
-        let client = ChatProvider::new(ProviderConfig::new("ollama", ProviderKind::Ollama)).client("m").unwrap();
+        let client = Provider::new(ProviderConfig::new("ollama", ProviderKind::Ollama)).client("m").unwrap();
         let err = client.stream(&request(vec![Message::parts(Role::User, vec![bad])])).await.err().unwrap();
         assert!(matches!(err, ModelError::Unsupported(_)), "{err:?}");
     }

@@ -1,13 +1,15 @@
 //! One event of a chat stream, typed. Unknown fields are ignored, odd types are forgiven.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use bub_kernel::message::TokenUsage;
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{SeqAccess, Visitor},
 };
 use serde_json::Value;
+
+use crate::lenient::{self, json_text, number, text};
 
 /// One event.
 #[derive(Debug, Default, Deserialize)]
@@ -110,8 +112,8 @@ struct Details {
 }
 
 impl Usage {
-    /// Writes what is told over what was told before; false when nothing was told.
-    pub(crate) fn update(&self, usage: &mut TokenUsage) -> bool {
+    /// Writes what is told over what was told before.
+    pub(crate) fn update(&self, usage: &mut TokenUsage) {
         let input = self.prompt_tokens_details.as_ref();
         let output = self.completion_tokens_details.as_ref();
         let told = [
@@ -121,65 +123,10 @@ impl Usage {
             (input.and_then(|it| it.cache_write_tokens), &mut usage.cache_write_tokens),
             (output.and_then(|it| it.reasoning_tokens), &mut usage.reasoning_tokens),
         ];
-        let mut any = false;
         for (new, old) in told {
-            if let Some(new) = new {
-                *old = new;
-                any = true;
-            }
+            *old = new.unwrap_or(*old);
         }
-        any
     }
-}
-
-impl Chunk {
-    /// Reads an event's data.
-    ///
-    /// # Errors
-    /// When it is no JSON of this shape.
-    pub(crate) fn parse(data: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(data).or_else(|_| Self::parse_lenient(data))
-    }
-
-    /// The same for text that is not quite right: half characters, half surrogate pairs, keys that
-    /// occur twice (the last one counts).
-    fn parse_lenient(data: &[u8]) -> Result<Self, serde_json::Error> {
-        let text = String::from_utf8_lossy(data);
-        serde_json::from_value(serde_json::from_str::<Value>(&mend_surrogates(&text))?)
-    }
-}
-
-/// Replaces each `\uD800` … `\uDFFF` that has no partner by the replacement character.
-fn mend_surrogates(text: &str) -> Cow<'_, str> {
-    if !text.contains("\\u") {
-        return Cow::Borrowed(text);
-    }
-    let unit = |at: usize| {
-        let digits = text.get(at..at.checked_add(6)?)?.strip_prefix("\\u")?;
-        u16::from_str_radix(digits, 16).ok()
-    };
-    let mut mended = String::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(rest) = text.get(at..).filter(|it| !it.is_empty()) {
-        let Some(next) = rest.find('\\') else {
-            mended.push_str(rest);
-            break;
-        };
-        mended.push_str(rest.get(..next).unwrap_or_default());
-        at += next;
-        // An escape is two characters, or six, or a pair of six.
-        let (kept, length) = match (unit(at), unit(at + 6)) {
-            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => (text.get(at..at + 12), 12),
-            (Some(0xD800..=0xDFFF), _) => (Some("\\ufffd"), 6),
-            _ => {
-                let length = 1 + text.get(at + 1..).and_then(|it| it.chars().next()).map_or(0, char::len_utf8);
-                (text.get(at..at + length), length)
-            }
-        };
-        mended.push_str(kept.unwrap_or_default());
-        at += length;
-    }
-    Cow::Owned(mended)
 }
 
 /// The first choice; others are not asked for.
@@ -209,110 +156,7 @@ fn first_choice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Choice>, D:
     from.deserialize_any(First)
 }
 
-/// How a scalar field is read: what a type can't be made of is taken for absent.
-macro_rules! forgiving {
-    ($name:ident -> $value:ty { $($body:tt)* }) => {
-        fn $name<'de, D: Deserializer<'de>>(from: D) -> Result<$value, D::Error> {
-            struct Forgiving;
-            impl<'de> Visitor<'de> for Forgiving {
-                type Value = $value;
-
-                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                    f.write_str("anything")
-                }
-
-                fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                    Ok(Default::default())
-                }
-
-                fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-                    Ok(Default::default())
-                }
-
-                $($body)*
-            }
-            from.deserialize_any(Forgiving)
-        }
-    };
-}
-
-forgiving!(text -> Option<String> {
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
-        Ok(Some(text))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Some(number.to_string()))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Some(number.to_string()))
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
-});
-
-forgiving!(number -> Option<u64> {
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Some(number))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(u64::try_from(number).ok())
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        // A saturating cast is what is wanted of a number that no counter can reach.
-        Ok((number >= 0.0).then_some(number as u64))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(text.parse().ok())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
-});
-
-forgiving!(json_text -> Option<String> {
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
-        Ok(Some(text))
-    }
-
-    // Some servers send the arguments as JSON instead of as JSON text.
-    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
-        Ok(Some(Value::deserialize(MapAccessDeserializer::new(fields))?.to_string()))
-    }
-});
-
-forgiving!(content -> Content {
+lenient::forgiving!(content -> Content {
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
         Ok(Content { text: Some(text.to_owned()), thinking: None })
     }
@@ -346,7 +190,7 @@ mod tests {
     use super::*;
 
     fn text_of(data: &[u8]) -> Option<String> {
-        Chunk::parse(data).unwrap().choice.unwrap().delta().unwrap().content.text
+        lenient::parse::<Chunk>(data).unwrap().choice.unwrap().delta().unwrap().content.text
     }
 
     fn content_of(content: &str) -> Option<String> {
@@ -384,10 +228,10 @@ mod tests {
             r#"{"choices":[{"delta":{"tool_calls":null,"refusal":{}}}]}"#,
             r#"{"choices":[{"delta":{"tool_calls":[{"index":-1,"id":7,"function":null}]}}]}"#,
         ] {
-            assert!(Chunk::parse(odd.as_bytes()).is_ok(), "{odd}");
+            assert!(lenient::parse::<Chunk>(odd.as_bytes()).is_ok(), "{odd}");
         }
         for bad in ["", "x", "[1", r#"{"choices":5}"#, r#"{"usage":NaN}"#, "\u{feff}", r#""\ud83d"#] {
-            assert!(Chunk::parse(bad.as_bytes()).is_err(), "{bad}");
+            assert!(lenient::parse::<Chunk>(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
@@ -395,12 +239,12 @@ mod tests {
     fn usage_keeps_what_is_not_told_again() {
         let mut usage = TokenUsage::default();
         let mut told = |text: &str| serde_json::from_str::<Usage>(text).unwrap().update(&mut usage);
-        assert!(told(r#"{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4}}"#));
-        assert!(told(
-            r#"{"completion_tokens":3.0,"completion_tokens_details":{"reasoning_tokens":2},"prompt_tokens_details":null}"#
-        ));
-        assert!(!told("{}"));
-        assert!(told(r#"{"prompt_tokens":-1,"completion_tokens":1e30,"prompt_cache_hit_tokens":"7"}"#));
+        told(r#"{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4}}"#);
+        told(
+            r#"{"completion_tokens":3.0,"completion_tokens_details":{"reasoning_tokens":2},"prompt_tokens_details":null}"#,
+        );
+        told("{}");
+        told(r#"{"prompt_tokens":-1,"completion_tokens":1e30,"prompt_cache_hit_tokens":"7"}"#);
         let expected = TokenUsage {
             input_tokens: 10,
             output_tokens: u64::MAX,

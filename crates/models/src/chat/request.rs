@@ -1,20 +1,20 @@
 //! The body of a chat request.
 
-use std::{
-    borrow::Cow,
-    collections::{HashMap, HashSet},
-};
+use std::borrow::Cow;
 
 use bub_kernel::{
-    message::{Media, MediaKind, MediaSource, Message, Part, Role, ToolCallRequest},
-    model::{ModelError, ModelOptions, ModelRequest},
+    message::{Media, MediaKind, MediaSource, Part, Role, ToolCallRequest},
+    model::{ModelError, ModelOptions, ModelRequest, ProviderTool, ToolChoice},
     tool::ToolSpec,
 };
-use serde::{Serialize, Serializer, de::IgnoredAny, ser::SerializeMap};
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
-/// What stands for the result of a call that was cut off before it had one.
-const INTERRUPTED: &str = "interrupted: the call ended without a result";
+use crate::{
+    history::{self, Answer, CallResult, Said},
+    options::{finite, merge, object_text, unsupported},
+    wire::{Asked, Wire},
+};
 
 /// In what a server's wire differs from the others'.
 #[derive(Clone, Copy, Debug)]
@@ -26,29 +26,43 @@ pub(crate) struct Dialect {
 }
 
 /// The bytes to send.
-///
-/// The messages come last: the body of the next step then begins with that of this one, which is
-/// what providers' caches look for.
-pub(crate) fn body(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError> {
-    let mut options = options(request, dialect)?;
+pub(crate) fn body(asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
+    let request = asked.request;
+    let dialect = asked.kind.dialect();
+    let (mut options, native) = options(request, &dialect)?;
     merge(&mut options, request.options.extra_body.clone());
-    let tools: Vec<WireTool<'_>> = request.tools.iter().map(|it| WireTool::new(it)).collect();
-    let body = Body { options, tools, messages: messages(request)? };
+    let mut tools: Vec<WireTool<'_>> = request.tools.iter().map(|it| WireTool::new(it)).collect();
+    tools.extend(native.into_iter().map(WireTool::Native));
+    let body = Body { options, tools, messages: messages(asked)? };
     serde_json::to_vec(&body).map_err(|err| ModelError::Protocol(format!("cannot write the request: {err}")))
 }
 
-fn options(request: &ModelRequest, dialect: &Dialect) -> Result<Map<String, Value>, ModelError> {
-    let ModelOptions { max_tokens, reasoning_effort, temperature, top_p, stop, seed, extra_body: _ } = &request.options;
+/// The fields but tools and messages, and the definitions of the provider's own tools.
+fn options<'a>(
+    request: &'a ModelRequest,
+    dialect: &Dialect,
+) -> Result<(Map<String, Value>, Vec<&'a Value>), ModelError> {
+    let ModelOptions {
+        max_tokens,
+        reasoning_effort,
+        temperature,
+        top_p,
+        top_k,
+        presence_penalty,
+        frequency_penalty,
+        stop,
+        seed,
+        tool_choice,
+        parallel_tool_calls,
+        output,
+        provider_tools,
+        extra_body: _,
+    } = &request.options;
     let mut options = Map::new();
     let mut set = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             options.insert(key.to_owned(), value);
         }
-    };
-    let finite = |name: &str, value: &Option<f64>| match value {
-        Some(it) if !it.is_finite() => Err(ModelError::Unsupported(format!("{name} must be a number, not {it}"))),
-        Some(it) => Ok(Some(Value::from(*it))),
-        None => Ok(None),
     };
     set("model", Some(request.model.as_str().into()));
     set("stream", Some(true.into()));
@@ -58,22 +72,39 @@ fn options(request: &ModelRequest, dialect: &Dialect) -> Result<Map<String, Valu
         (Some(effort), true) => set("reasoning", Some(json!({"effort": effort, "exclude": false}))),
         (effort, _) => set("reasoning_effort", effort.clone().map(Value::from)),
     }
-    set("temperature", finite("temperature", temperature)?);
-    set("top_p", finite("top_p", top_p)?);
+    set("temperature", finite("temperature", *temperature)?);
+    set("top_p", finite("top_p", *top_p)?);
+    set("top_k", top_k.map(Value::from));
+    set("presence_penalty", finite("presence_penalty", *presence_penalty)?);
+    set("frequency_penalty", finite("frequency_penalty", *frequency_penalty)?);
     set("stop", (!stop.is_empty()).then(|| stop.clone().into()));
     set("seed", seed.map(Value::from));
-    Ok(options)
+    set("tool_choice", tool_choice.as_ref().map(wire_choice));
+    set("parallel_tool_calls", parallel_tool_calls.map(Value::from));
+    let format = output.as_ref().map(|it| {
+        let schema = json!({"name": it.name, "schema": it.schema, "strict": true});
+        json!({"type": "json_schema", "json_schema": schema})
+    });
+    set("response_format", format);
+    let mut native = Vec::new();
+    for tool in provider_tools {
+        match tool {
+            ProviderTool::WebSearch => set("web_search_options", Some(json!({}))),
+            ProviderTool::Native { api_format, definition } if api_format == Wire::Chat.as_str() => {
+                native.push(definition);
+            }
+            other => return Err(unsupported(Wire::Chat, other)),
+        }
+    }
+    Ok((options, native))
 }
 
-/// Lays `more` over `fields`, objects into objects.
-fn merge(fields: &mut Map<String, Value>, more: Map<String, Value>) {
-    for (key, value) in more {
-        match (fields.get_mut(&key), value) {
-            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
-            (_, value) => {
-                fields.insert(key, value);
-            }
-        }
+fn wire_choice(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => "auto".into(),
+        ToolChoice::None => "none".into(),
+        ToolChoice::Required => "required".into(),
+        ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
     }
 }
 
@@ -100,9 +131,14 @@ impl Serialize for Body<'_> {
 }
 
 #[derive(Serialize)]
-struct WireTool<'a> {
-    r#type: &'static str,
-    function: WireFunction<'a>,
+#[serde(untagged)]
+enum WireTool<'a> {
+    Function {
+        r#type: &'static str,
+        function: WireFunction<'a>,
+    },
+    /// One of the provider's own, as it was given.
+    Native(&'a Value),
 }
 
 #[derive(Serialize)]
@@ -116,7 +152,7 @@ impl<'a> WireTool<'a> {
     fn new(spec: &'a ToolSpec) -> Self {
         let function =
             WireFunction { name: spec.alias(), description: &spec.description, parameters: &spec.parameters };
-        Self { r#type: "function", function }
+        Self::Function { r#type: "function", function }
     }
 }
 
@@ -187,87 +223,55 @@ struct CalledFunction<'a> {
     arguments: &'a str,
 }
 
-/// Arguments as they came, or an empty object for what is none: some servers read the arguments of
-/// earlier calls and refuse the whole request when they are broken.
-fn object_text(arguments: &str) -> &str {
-    let is_object = arguments.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(arguments).is_ok();
-    if is_object { arguments } else { "{}" }
-}
-
-/// The messages as servers accept them: every call has one result right after it, in the order of
-/// the calls; results without a call and assistant messages that say nothing are left out.
-fn messages(request: &ModelRequest) -> Result<Vec<WireMessage<'_>>, ModelError> {
-    let mut wire = Vec::with_capacity(request.messages.len().saturating_add(1));
-    if let Some(system) = request.system.as_deref().filter(|it| !it.is_empty()) {
-        wire.push(WireMessage::new(Role::System, Content::Text(system.into())));
-    }
-    for (idx, message) in request.messages.iter().enumerate() {
-        match message.role {
-            Role::System => {
-                let text = text_of(message);
-                if !text.is_empty() {
-                    wire.push(WireMessage::new(Role::System, Content::Text(text)));
-                }
-            }
-            Role::User => wire.extend(user(message)?),
-            Role::Assistant => {
-                let rest = request.messages.get(idx.saturating_add(1)..).unwrap_or_default();
-                assistant(message, rest, &mut wire)?;
-            }
-            // Taken along with their calls.
-            Role::Tool => (),
+/// The messages as servers accept them.
+fn messages<'a>(asked: &Asked<'a>) -> Result<Vec<WireMessage<'a>>, ModelError> {
+    let said = history::conversation(asked, Wire::Chat);
+    let mut wire = Vec::with_capacity(said.len());
+    for it in said {
+        match it {
+            Said::System(text) => wire.push(WireMessage::new(Role::System, Content::Text(text))),
+            Said::User(parts) => wire.push(WireMessage::new(Role::User, user(&parts)?)),
+            Said::Assistant(answer) => wire.push(assistant(answer)),
+            Said::Results(results) => add_results(&results, &mut wire)?,
         }
     }
     Ok(wire)
 }
 
-fn user(message: &Message) -> Result<Option<WireMessage<'_>>, ModelError> {
-    let has_media = message.parts.iter().any(|it| matches!(it, Part::Media(_)));
-    let content = if has_media {
-        let mut parts = Vec::with_capacity(message.parts.len());
-        for part in &message.parts {
-            match part {
-                Part::Text(text) if text.is_empty() => (),
-                Part::Text(text) => parts.push(WirePart::Text { text: text.into() }),
-                Part::Media(media) => parts.push(media_part(media)?),
-                Part::Reasoning(_) | Part::ProviderData(_) => (),
-            }
+/// A person's words as one text, if there are no media between them.
+fn user<'a>(said: &[&'a Part]) -> Result<Content<'a>, ModelError> {
+    if let [Part::Text(text)] = said {
+        return Ok(Content::Text(text.into()));
+    }
+    let has_media = said.iter().any(|it| matches!(it, Part::Media(_)));
+    let mut parts = Vec::with_capacity(said.len());
+    let mut words = String::new();
+    for part in said {
+        match part {
+            Part::Text(text) if has_media => parts.push(WirePart::Text { text: text.into() }),
+            Part::Text(text) => words.push_str(text),
+            Part::Media(media) => parts.push(media_part(media)?),
+            Part::Reasoning(_) | Part::ProviderData(_) => (),
         }
-        Content::Parts(parts)
-    } else {
-        Content::Text(text_of(message))
-    };
-    let is_empty = matches!(&content, Content::Text(text) if text.is_empty());
-    Ok((!is_empty).then(|| WireMessage::new(Role::User, content)))
+    }
+    Ok(if has_media { Content::Parts(parts) } else { Content::Text(words.into()) })
 }
 
-/// Writes an assistant message, its calls and their results, which are looked for up to the next
-/// answer. Media of results follow as a user message: a tool message may only hold text.
-fn assistant<'a>(message: &'a Message, rest: &'a [Message], wire: &mut Vec<WireMessage<'a>>) -> Result<(), ModelError> {
-    let text = text_of(message);
-    if text.is_empty() && message.tool_calls.is_empty() {
-        return Ok(());
-    }
-    let mut results: HashMap<&str, &Message> = HashMap::new();
-    if !message.tool_calls.is_empty() {
-        for it in rest.iter().take_while(|it| it.role != Role::Assistant).filter(|it| it.role == Role::Tool) {
-            if let Some(call) = &it.tool_call {
-                results.entry(call.id.as_str()).or_insert(it);
-            }
-        }
-    }
-    let mut calls: Vec<&ToolCallRequest> = Vec::with_capacity(message.tool_calls.len());
-    let mut seen = HashSet::new();
-    calls.extend(message.tool_calls.iter().filter(|it| seen.insert(it.id.as_str())));
-    let content = if text.is_empty() { Content::Null } else { Content::Text(text) };
+fn assistant(answer: Answer<'_>) -> WireMessage<'_> {
+    let content = if answer.text.is_empty() { Content::Null } else { Content::Text(answer.text) };
     let mut said = WireMessage::new(Role::Assistant, content);
-    said.tool_calls = calls.iter().map(|it| WireCall(it)).collect();
-    wire.push(said);
+    said.tool_calls = answer.calls.into_iter().map(WireCall).collect();
+    said
+}
+
+/// Writes the results of an answer's calls. Their media follow as a user message: a tool message may
+/// only hold text.
+fn add_results<'a>(results: &[CallResult<'a>], wire: &mut Vec<WireMessage<'a>>) -> Result<(), ModelError> {
     let mut media = Vec::new();
-    for call in calls {
-        let result = results.get(call.id.as_str());
-        let mut text = result.map_or(Cow::Borrowed(INTERRUPTED), |it| text_of(it));
-        for part in result.iter().flat_map(|it| &it.parts) {
+    for result in results {
+        let call = result.call;
+        let mut text = result.text();
+        for part in result.parts() {
             if let Part::Media(it) = part {
                 if text.is_empty() {
                     text = format!("{} below", it.kind.as_str()).into();
@@ -285,19 +289,6 @@ fn assistant<'a>(message: &'a Message, rest: &'a [Message], wire: &mut Vec<WireM
         wire.push(WireMessage::new(Role::User, Content::Parts(media)));
     }
     Ok(())
-}
-
-/// A message's words, borrowed when there is one piece of them.
-fn text_of(message: &Message) -> Cow<'_, str> {
-    let mut texts = message.parts.iter().filter_map(|it| match it {
-        Part::Text(text) => Some(text.as_str()),
-        Part::Reasoning(_) | Part::Media(_) | Part::ProviderData(_) => None,
-    });
-    match (texts.next(), texts.next()) {
-        (None, _) => Cow::Borrowed(""),
-        (Some(one), None) => Cow::Borrowed(one),
-        _ => Cow::Owned(message.joined_text()),
-    }
 }
 
 fn media_part(media: &Media) -> Result<WirePart<'_>, ModelError> {
