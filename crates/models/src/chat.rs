@@ -1,23 +1,34 @@
 //! The wire of OpenAI's chat completions, which many servers speak, each a little differently.
 
 mod chunk;
+mod details;
 mod request;
 
-use bub_kernel::model::{FinishReason, ModelError};
+use bub_kernel::{
+    message::{Media, MediaKind, MediaSource},
+    model::{Citation, FinishReason, ModelError},
+};
+use serde_json::json;
 
 use crate::{calls::CallPiece, decode, draft::Draft, errors, lenient, wire::WireReader};
 
 use chunk::{Chunk, Delta};
+use details::Details;
 pub(crate) use request::{Dialect, body};
+
+/// The field in which some servers send their thinking in pieces of their own kinds, and want it back.
+const REASONING_DETAILS: &str = "reasoning_details";
 
 /// Reads the events of a chat stream.
 #[derive(Debug, Default)]
-pub(crate) struct ChatReader;
+pub(crate) struct ChatReader {
+    details: Details,
+}
 
 impl WireReader for ChatReader {
     fn event(&mut self, data: &[u8], draft: &mut Draft) -> Result<bool, ModelError> {
         let chunk = lenient::parse(data).map_err(|err| decode::not_json(&err, data))?;
-        read(chunk, draft)?;
+        self.read(chunk, draft)?;
         // The end is a mark of its own, which the decoder knows.
         Ok(false)
     }
@@ -30,50 +41,91 @@ impl WireReader for ChatReader {
         if let Some(choice) = &mut chunk.choice {
             choice.finish_reason.get_or_insert_with(|| "stop".into());
         }
-        read(chunk, draft)?;
+        self.read(chunk, draft)?;
         Ok(true)
     }
+
+    fn close(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
+        match self.details.take() {
+            Some(details) => draft.item(json!({REASONING_DETAILS: details})),
+            None => Ok(()),
+        }
+    }
 }
 
-fn read(mut chunk: Chunk, draft: &mut Draft) -> Result<(), ModelError> {
-    if let Some(error) = &chunk.error {
-        return Err(errors::of_event(error));
-    }
-    let mut usage = chunk.usage.take();
-    if let Some(mut choice) = chunk.choice.take() {
-        if let Some(delta) = choice.delta() {
-            read_delta(delta, draft)?;
+impl ChatReader {
+    fn read(&mut self, mut chunk: Chunk, draft: &mut Draft) -> Result<(), ModelError> {
+        if let Some(error) = &chunk.error {
+            return Err(errors::of_event(error));
         }
-        if let Some(reason) = choice.finish_reason.take().filter(|it| !it.is_empty()) {
-            draft.finish(finish_reason(&reason));
+        let mut usage = chunk.usage.take();
+        if let Some(mut choice) = chunk.choice.take() {
+            if let Some(delta) = choice.delta() {
+                self.read_delta(delta, draft)?;
+            }
+            if let Some(reason) = choice.finish_reason.take().filter(|it| !it.is_empty()) {
+                draft.finish(finish_reason(&reason));
+            }
+            usage = usage.or_else(|| choice.usage.take());
         }
-        usage = usage.or_else(|| choice.usage.take());
+        if let Some(told) = usage {
+            draft.usage(|usage| told.update(usage));
+        }
+        Ok(())
     }
-    if let Some(told) = usage {
-        draft.usage(|usage| told.update(usage));
+
+    fn read_delta(&mut self, delta: Delta, draft: &mut Draft) -> Result<(), ModelError> {
+        let Delta {
+            content,
+            reasoning_content,
+            reasoning,
+            reasoning_details,
+            refusal,
+            tool_calls,
+            images,
+            annotations,
+        } = delta;
+        for detail in reasoning_details.into_iter().flatten() {
+            self.details.add(detail)?;
+        }
+        let present = |it: Option<String>| it.filter(|it| !it.is_empty());
+        // Some servers send their thinking under both names.
+        let thinking = present(reasoning_content).or_else(|| present(reasoning)).or_else(|| present(content.thinking));
+        draft.reasoning(thinking.unwrap_or_default())?;
+        draft.text(content.text.unwrap_or_default())?;
+        draft.refusal(refusal.unwrap_or_default())?;
+        for call in tool_calls.into_iter().flatten() {
+            let function = call.function.unwrap_or_default();
+            draft.call(CallPiece {
+                index: call.index,
+                id: call.id,
+                name: function.name,
+                arguments: function.arguments.unwrap_or_default(),
+                metadata: call.extra_content.map(|it| ("extra_content", it)),
+            })?;
+        }
+        for image in images.into_iter().flatten() {
+            if let Some(media) = image.url().and_then(data_image) {
+                draft.media(media)?;
+            }
+        }
+        for note in annotations.into_iter().flatten() {
+            if let Some(cited) = note.url_citation.filter(|it| it.url.is_some()) {
+                draft.citation(Citation { url: cited.url.unwrap_or_default(), title: cited.title })?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-fn read_delta(delta: Delta, draft: &mut Draft) -> Result<(), ModelError> {
-    let Delta { content, reasoning_content, reasoning, refusal, tool_calls } = delta;
-    let present = |it: Option<String>| it.filter(|it| !it.is_empty());
-    // Some servers send their thinking under both names.
-    let thinking = present(reasoning_content).or_else(|| present(reasoning)).or_else(|| present(content.thinking));
-    draft.reasoning(thinking.unwrap_or_default())?;
-    draft.text(content.text.unwrap_or_default())?;
-    draft.refusal(refusal.unwrap_or_default())?;
-    for call in tool_calls.into_iter().flatten() {
-        let function = call.function.unwrap_or_default();
-        draft.call(CallPiece {
-            index: call.index,
-            id: call.id,
-            name: function.name,
-            arguments: function.arguments.unwrap_or_default(),
-            metadata: call.extra_content.map(|it| ("extra_content", it)),
-        })?;
-    }
-    Ok(())
+/// An image that came as a data URL.
+fn data_image(url: &str) -> Option<Media> {
+    let (media_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    Some(Media {
+        kind: MediaKind::Image,
+        media_type: media_type.to_owned(),
+        source: MediaSource::Data(data.to_owned()),
+    })
 }
 
 fn finish_reason(reason: &str) -> FinishReason {

@@ -92,9 +92,16 @@ impl Decoder {
     }
 
     /// Ends the answer with what came.
-    pub(crate) fn release(&mut self, out: &mut VecDeque<ModelEvent>) {
-        self.draft.release();
+    pub(crate) fn release(&mut self, out: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+        let closed = self.close();
         self.draft.drain_into(out);
+        closed
+    }
+
+    fn close(&mut self) -> Result<(), ModelError> {
+        self.reader.close(&mut self.draft)?;
+        self.draft.release();
+        Ok(())
     }
 
     fn rest(&mut self) -> Result<(), ModelError> {
@@ -109,8 +116,7 @@ impl Decoder {
             return Ok(());
         }
         if self.has_finish() {
-            self.draft.release();
-            return Ok(());
+            return self.close();
         }
         Err(ModelError::Incomplete(match self.n_events {
             0 => "the provider sent an empty reply".into(),
@@ -124,8 +130,7 @@ impl Decoder {
         if !self.reader.whole(body, &mut self.draft)? {
             return Err(ModelError::Protocol(format!("not an event stream: {}", quote(body))));
         }
-        self.draft.release();
-        Ok(())
+        self.close()
     }
 
     fn read(&mut self, sse: &mut SseParser) -> Result<bool, ModelError> {
@@ -145,7 +150,7 @@ impl Decoder {
         self.n_events = self.n_events.saturating_add(1);
         let is_done = data == b"[DONE]" || self.reader.event(data, &mut self.draft)?;
         if is_done {
-            self.draft.release();
+            self.close()?;
         }
         Ok(is_done)
     }

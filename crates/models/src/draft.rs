@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bub_kernel::{
-    message::{Media, ProviderData, TokenUsage},
+    message::{Media, MediaSource, ProviderData, TokenUsage},
     model::{Citation, FinishReason, ModelError, ModelEvent},
 };
 use serde_json::{Value, json};
@@ -115,8 +115,9 @@ impl Draft {
     }
 
     /// A picture or a sound that the model made.
-    pub(crate) fn media(&mut self, media: Media, size: usize) -> Result<(), ModelError> {
-        self.grow(size)?;
+    pub(crate) fn media(&mut self, media: Media) -> Result<(), ModelError> {
+        let (MediaSource::Url(content) | MediaSource::Data(content)) = &media.source;
+        self.grow(content.len())?;
         self.events.push_back(ModelEvent::Media(media));
         Ok(())
     }

@@ -264,7 +264,7 @@ mod tests {
             tools: Vec::new(),
             options: ModelOptions::default(),
         };
-        let asked = Asked { request: &request, provider: "ours", kind: ProviderKind::OpenAi };
+        let asked = Asked { request: &request, provider: "ours", kind: ProviderKind::OpenAi, extra_body: Map::new() };
         let said = conversation(&asked, Wire::Chat);
         let Some(Said::Assistant(answer)) = said.first() else { panic!("{said:?}") };
         let words: Vec<String> = answer

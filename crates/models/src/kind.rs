@@ -17,66 +17,208 @@ pub enum ProviderKind {
     OpenRouter,
     /// Ollama, on this machine unless told otherwise.
     Ollama,
+    /// Azure OpenAI; its base URL is that of one's own resource.
+    AzureOpenAi,
+    /// DeepSeek.
+    DeepSeek,
+    /// Mistral.
+    Mistral,
+    /// xAI.
+    Grok,
+    /// Groq.
+    Groq,
+    /// Moonshot (Kimi).
+    Moonshot,
+    /// Z.ai (GLM).
+    Zai,
+    /// Together.
+    Together,
+    /// MiniMax.
+    MiniMax,
+    /// Magpie, a gateway on this machine.
+    Magpie,
 }
+
+/// What is known of a service.
+struct Facts {
+    name: &'static str,
+    /// Other names that settings may use.
+    aliases: &'static [&'static str],
+    /// The base URL used when none is configured.
+    base: Option<&'static str>,
+    /// The path below a base URL that has none. Some servers of one's own serve at their root.
+    path: &'static str,
+    /// The wires that it speaks, the usual one first.
+    wires: &'static [Wire],
+    /// The header that carries the key, if it is not `Authorization: Bearer`.
+    key_header: Option<&'static str>,
+    /// Whether it answers nobody without a key.
+    needs_key: bool,
+    chat: Dialect,
+}
+
+/// What most services have in common.
+const USUAL: Facts = Facts {
+    name: "",
+    aliases: &[],
+    base: None,
+    path: "/v1",
+    wires: &[Wire::Chat],
+    key_header: None,
+    needs_key: true,
+    chat: Dialect::PLAIN,
+};
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::OpenAi, Self::OpenAiCompatible, Self::OpenRouter, Self::Ollama];
+    pub const ALL: [Self; 14] = [
+        Self::OpenAi,
+        Self::OpenAiCompatible,
+        Self::OpenRouter,
+        Self::Ollama,
+        Self::AzureOpenAi,
+        Self::DeepSeek,
+        Self::Mistral,
+        Self::Grok,
+        Self::Groq,
+        Self::Moonshot,
+        Self::Zai,
+        Self::Together,
+        Self::MiniMax,
+        Self::Magpie,
+    ];
+
+    fn facts(self) -> Facts {
+        match self {
+            Self::OpenAi => {
+                Facts { name: "openai", base: Some("https://api.openai.com/v1"), chat: Dialect::OPENAI, ..USUAL }
+            }
+            Self::OpenAiCompatible => Facts { name: "openai-compatible", path: "", needs_key: false, ..USUAL },
+            Self::OpenRouter => Facts {
+                name: "openrouter",
+                base: Some("https://openrouter.ai/api/v1"),
+                path: "/api/v1",
+                chat: Dialect::OPENROUTER,
+                ..USUAL
+            },
+            Self::Ollama => {
+                Facts { name: "ollama", base: Some("http://localhost:11434/v1"), needs_key: false, ..USUAL }
+            }
+            Self::AzureOpenAi => Facts {
+                name: "azure-openai",
+                aliases: &["azure"],
+                path: "/openai/v1",
+                key_header: Some("api-key"),
+                chat: Dialect::OPENAI,
+                ..USUAL
+            },
+            Self::DeepSeek => Facts {
+                name: "deepseek",
+                base: Some("https://api.deepseek.com"),
+                path: "",
+                chat: Dialect::THINKING_BACK,
+                ..USUAL
+            },
+            Self::Mistral => {
+                Facts { name: "mistral", base: Some("https://api.mistral.ai/v1"), chat: Dialect::MISTRAL, ..USUAL }
+            }
+            Self::Grok => Facts {
+                name: "grok",
+                aliases: &["xai"],
+                base: Some("https://api.x.ai/v1"),
+                chat: Dialect::OPENAI,
+                ..USUAL
+            },
+            Self::Groq => Facts {
+                name: "groq",
+                base: Some("https://api.groq.com/openai/v1"),
+                path: "/openai/v1",
+                chat: Dialect::OPENAI,
+                ..USUAL
+            },
+            Self::Moonshot => Facts {
+                name: "moonshot",
+                base: Some("https://api.moonshot.ai/v1"),
+                chat: Dialect::THINKING_BACK,
+                ..USUAL
+            },
+            Self::Zai => Facts {
+                name: "zai",
+                aliases: &["z.ai"],
+                base: Some("https://api.z.ai/api/paas/v4"),
+                path: "/api/paas/v4",
+                chat: Dialect::THINKING_BACK,
+                ..USUAL
+            },
+            Self::Together => Facts { name: "together", base: Some("https://api.together.ai/v1"), ..USUAL },
+            Self::MiniMax => Facts {
+                name: "minimax",
+                base: Some("https://api.minimax.io"),
+                path: "",
+                chat: Dialect::MINIMAX,
+                ..USUAL
+            },
+            Self::Magpie => Facts { name: "magpie", base: Some("http://127.0.0.1:3425/v1"), needs_key: false, ..USUAL },
+        }
+    }
 
     /// The name in settings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::OpenAiCompatible => "openai-compatible",
-            Self::OpenRouter => "openrouter",
-            Self::Ollama => "ollama",
-        }
+        self.facts().name
+    }
+
+    /// All names that settings may use, the usual one first.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let Facts { name, aliases, .. } = self.facts();
+        std::iter::once(name).chain(aliases.iter().copied())
     }
 
     /// The base URL used when none is configured.
     #[must_use]
     pub fn default_base(self) -> Option<&'static str> {
-        match self {
-            Self::OpenAi => Some("https://api.openai.com/v1"),
-            Self::OpenAiCompatible => None,
-            Self::OpenRouter => Some("https://openrouter.ai/api/v1"),
-            Self::Ollama => Some("http://localhost:11434/v1"),
-        }
+        self.facts().base
     }
 
     /// The wires that it speaks, the usual one first.
     #[must_use]
     pub fn wires(self) -> &'static [Wire] {
-        &[Wire::Chat]
+        self.facts().wires
     }
 
     /// The path below a base URL that has none.
     pub(crate) fn default_path(self) -> &'static str {
-        match self {
-            Self::OpenAi | Self::Ollama => "/v1",
-            Self::OpenRouter => "/api/v1",
-            // Some of these servers serve the endpoint at their root.
-            Self::OpenAiCompatible => "",
+        self.facts().path
+    }
+
+    /// What stands between the base URL and the path of a wire.
+    pub(crate) fn wire_path(self, wire: Wire) -> &'static str {
+        match (self, wire) {
+            (Self::MiniMax, Wire::Chat) => "/v1",
+            _ => "",
         }
     }
 
     /// The header that carries the key, if it is not `Authorization: Bearer`.
     pub(crate) fn key_header(self) -> Option<&'static str> {
-        None
+        self.facts().key_header
+    }
+
+    /// The key when none is configured, of servers that want any.
+    pub(crate) fn default_key(self) -> Option<&'static str> {
+        match self {
+            Self::Magpie => Some("magpie"),
+            _ => None,
+        }
     }
 
     /// Whether it answers nobody without a key.
     pub(crate) fn needs_key(self) -> bool {
-        matches!(self, Self::OpenAi | Self::OpenRouter)
+        self.facts().needs_key
     }
 
     pub(crate) fn dialect(self) -> Dialect {
-        match self {
-            Self::OpenAi => Dialect { max_tokens: "max_completion_tokens", nested_effort: false },
-            Self::OpenAiCompatible | Self::Ollama => Dialect { max_tokens: "max_tokens", nested_effort: false },
-            Self::OpenRouter => Dialect { max_tokens: "max_completion_tokens", nested_effort: true },
-        }
+        self.facts().chat
     }
 }
 
@@ -89,9 +231,10 @@ impl fmt::Display for ProviderKind {
 impl FromStr for ProviderKind {
     type Err = ModelError;
 
-    /// Reads a name in any case.
+    /// Reads a name, or one of its other names, in any case.
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        Self::ALL.into_iter().find(|it| it.as_str().eq_ignore_ascii_case(text.trim())).ok_or_else(|| {
+        let is_it = |it: &Self| it.names().any(|it| it.eq_ignore_ascii_case(text.trim()));
+        Self::ALL.into_iter().find(is_it).ok_or_else(|| {
             let known = Self::ALL.map(Self::as_str).join(", ");
             ModelError::Config(format!("unknown provider type '{text}': expected one of {known}"))
         })
@@ -103,9 +246,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_read_in_any_case() {
+    fn kinds_are_read_in_any_case_and_by_their_other_names() {
         assert_eq!(" OpenAI-Compatible".parse::<ProviderKind>().unwrap(), ProviderKind::OpenAiCompatible);
+        assert_eq!("xAI".parse::<ProviderKind>().unwrap(), ProviderKind::Grok);
         let err = "gpt".parse::<ProviderKind>().unwrap_err().to_string();
-        assert_eq!(err, "unknown provider type 'gpt': expected one of openai, openai-compatible, openrouter, ollama");
+        assert!(err.starts_with("unknown provider type 'gpt': expected one of openai, openai-compatible, "), "{err}");
+    }
+
+    #[test]
+    fn facts_are_whole() {
+        for kind in ProviderKind::ALL {
+            assert_eq!(kind.as_str().parse::<ProviderKind>().unwrap(), kind);
+            assert!(!kind.wires().is_empty(), "{kind}");
+            // A base that has no path of its own would get the one for bases of one's own.
+            let base = kind.default_base().unwrap_or("http://h/x").trim_end_matches('/');
+            let has_path = base.splitn(4, '/').nth(3).is_some_and(|it| !it.is_empty());
+            assert!(has_path || kind.default_path().is_empty(), "{kind}");
+        }
     }
 }

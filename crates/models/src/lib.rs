@@ -41,9 +41,9 @@ pub use wire::Wire;
 #[must_use]
 pub fn providers(configs: impl IntoIterator<Item = ProviderConfig>) -> Vec<Arc<dyn ModelProvider>> {
     let mut found: Vec<Provider> = configs.into_iter().map(Provider::new).collect();
-    for kind in ProviderKind::ALL {
-        if !found.iter().any(|it| it.name() == kind.as_str()) {
-            found.push(Provider::new(ProviderConfig::new(kind.as_str(), kind)));
+    for (kind, name) in ProviderKind::ALL.into_iter().flat_map(|kind| kind.names().map(move |name| (kind, name))) {
+        if !found.iter().any(|it| it.name() == name) {
+            found.push(Provider::new(ProviderConfig::new(name, kind)));
         }
     }
     found.into_iter().map(|it| Arc::new(it) as Arc<dyn ModelProvider>).collect()

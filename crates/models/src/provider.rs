@@ -11,11 +11,13 @@ use bub_kernel::{
     model::{EmbedRequest, Embeddings, ModelClient, ModelError, ModelProvider, ModelRequest, ModelStream},
     secret::SecretMask,
 };
+use serde_json::{Map, Value};
 
 use crate::{
     embed,
     http::Http,
     kind::ProviderKind,
+    options,
     retry::Retries,
     stream::Answer,
     wire::{Asked, Wire},
@@ -54,6 +56,8 @@ pub struct ProviderConfig {
     pub api_base: Option<String>,
     /// The wire to speak; without one, see [`ProviderConfig::wire`].
     pub api_format: Option<Wire>,
+    /// Laid over the body of each request; the request's own counts more.
+    pub extra_body: Map<String, Value>,
     /// More headers; they replace ours of the same name.
     pub headers: Vec<(String, String)>,
     /// How long it may be silent.
@@ -83,6 +87,7 @@ impl ProviderConfig {
             key_source: None,
             api_base: None,
             api_format: None,
+            extra_body: Map::new(),
             headers: Vec::new(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
@@ -118,7 +123,7 @@ impl ProviderConfig {
 
     /// The key, if it is not empty.
     pub(crate) fn key(&self) -> Option<&str> {
-        self.api_key.as_deref().filter(|it| !it.trim().is_empty())
+        self.api_key.as_deref().filter(|it| !it.trim().is_empty()).or(self.kind.default_key())
     }
 
     /// A sentence about the key, for when it is refused.
@@ -146,6 +151,7 @@ pub(crate) struct Endpoint {
     pub(crate) provider: String,
     pub(crate) kind: ProviderKind,
     pub(crate) wire: Wire,
+    pub(crate) extra_body: Map<String, Value>,
     pub(crate) http: Http,
     pub(crate) retries: Retries,
     pub(crate) mask: SecretMask,
@@ -188,6 +194,7 @@ impl Provider {
             provider: config.name.clone(),
             kind: config.kind,
             wire,
+            extra_body: config.extra_body.clone(),
             http,
             retries: config.retries,
             mask,
@@ -222,9 +229,12 @@ impl ModelClient for Client {
     /// Fails at once only for what the request asks; the connection is opened inside the stream,
     /// so that waits before another try can be told.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let Endpoint { provider, kind, wire, .. } = &*self.endpoint;
-        let body = wire.body(&Asked { request, provider, kind: *kind })?;
-        Ok(Answer::new(self.endpoint.clone(), wire.path(&request.model), body.into(), &request.run.0).into_stream())
+        let Endpoint { provider, kind, wire, extra_body, .. } = &*self.endpoint;
+        let mut extra_body = extra_body.clone();
+        options::merge(&mut extra_body, request.options.extra_body.clone());
+        let body = wire.body(&Asked { request, provider, kind: *kind, extra_body })?;
+        let path = format!("{}{}", kind.wire_path(*wire), wire.path(&request.model));
+        Ok(Answer::new(self.endpoint.clone(), path, body.into(), &request.run.0).into_stream())
     }
 
     async fn embed(&self, request: &EmbedRequest) -> Result<Embeddings, ModelError> {

@@ -122,10 +122,7 @@ impl Answer {
             }
             Ok(Ok(None)) => decoder.end(&mut self.events).map(|()| true),
             // The reason why it stopped has come: what is missing is of no interest.
-            Ok(Err(_)) | Err(_) if decoder.has_finish() => {
-                decoder.release(&mut self.events);
-                Ok(true)
-            }
+            Ok(Err(_)) | Err(_) if decoder.has_finish() => decoder.release(&mut self.events).map(|()| true),
             Ok(Err(err)) => {
                 let message = format!("the connection to {} broke: {}", self.endpoint.http.host(), http::deepest(&err));
                 let source = Some(err.without_url().into());

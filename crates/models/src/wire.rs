@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use bub_kernel::model::{ModelError, ModelRequest};
 use reqwest::header::HeaderMap;
+use serde_json::{Map, Value};
 
 use crate::{
     chat::{self, ChatReader},
@@ -25,6 +26,8 @@ pub(crate) struct Asked<'a> {
     /// The provider's name: what only it can take back is sent to it alone.
     pub(crate) provider: &'a str,
     pub(crate) kind: ProviderKind,
+    /// Laid over the body last: what the connection's options say, and over it what the request's say.
+    pub(crate) extra_body: Map<String, Value>,
 }
 
 impl Wire {
@@ -69,7 +72,7 @@ impl Wire {
     /// What reads the answer.
     pub(crate) fn reader(self) -> Box<dyn WireReader> {
         match self {
-            Self::Chat => Box::new(ChatReader),
+            Self::Chat => Box::<ChatReader>::default(),
         }
     }
 }
@@ -98,4 +101,8 @@ pub(crate) trait WireReader: fmt::Debug + Send + Sync {
     fn event(&mut self, data: &[u8], draft: &mut Draft) -> Result<bool, ModelError>;
     /// Reads a body that is no event stream as a whole answer; false when it is none of this wire.
     fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<bool, ModelError>;
+    /// Hands over what was kept back; called once the answer is complete, before its calls are told.
+    fn close(&mut self, _draft: &mut Draft) -> Result<(), ModelError> {
+        Ok(())
+    }
 }

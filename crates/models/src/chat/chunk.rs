@@ -51,9 +51,51 @@ pub(crate) struct Delta {
     pub(crate) reasoning_content: Option<String>,
     #[serde(deserialize_with = "text")]
     pub(crate) reasoning: Option<String>,
+    /// Thinking in pieces of the server's own kinds, which it wants back.
+    pub(crate) reasoning_details: Option<Vec<Value>>,
     #[serde(deserialize_with = "text")]
     pub(crate) refusal: Option<String>,
     pub(crate) tool_calls: Option<Vec<CallDelta>>,
+    /// Pictures that the model made.
+    pub(crate) images: Option<Vec<Image>>,
+    pub(crate) annotations: Option<Vec<Annotation>>,
+}
+
+/// A picture.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Image {
+    image_url: Option<Link>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Link {
+    #[serde(deserialize_with = "text")]
+    url: Option<String>,
+}
+
+impl Image {
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.image_url.as_ref()?.url.as_deref()
+    }
+}
+
+/// A note on the answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Annotation {
+    pub(crate) url_citation: Option<Cited>,
+}
+
+/// A source.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cited {
+    #[serde(deserialize_with = "text")]
+    pub(crate) url: Option<String>,
+    #[serde(deserialize_with = "text")]
+    pub(crate) title: Option<String>,
 }
 
 /// Words, and the thinking that some servers put beside them.

@@ -12,17 +12,49 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     history::{self, Answer, CallResult, Said},
-    options::{finite, merge, object_text, unsupported},
+    options::{finite, merge, object_text, refused, unsupported},
     wire::{Asked, Wire},
 };
+
+use super::REASONING_DETAILS;
 
 /// In what a server's wire differs from the others'.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialect {
     /// The field for the most tokens to write.
-    pub(crate) max_tokens: &'static str,
+    max_tokens: &'static str,
+    /// The field for the seed.
+    seed: &'static str,
     /// Whether the reasoning effort is sent as `reasoning: {effort}`.
-    pub(crate) nested_effort: bool,
+    nested_effort: bool,
+    /// Whether the model's thinking goes back as `reasoning_content`; these models lose the thread of
+    /// their calls without it.
+    thinking_back: bool,
+    /// Whether usage must be asked for.
+    asks_usage: bool,
+    /// Whether sampling among the likeliest tokens is known.
+    has_top_k: bool,
+    /// Whether thinking is asked for apart from the words.
+    splits_thinking: bool,
+}
+
+impl Dialect {
+    /// What most servers take.
+    pub(crate) const PLAIN: Self = Self {
+        max_tokens: "max_tokens",
+        seed: "seed",
+        nested_effort: false,
+        thinking_back: false,
+        asks_usage: true,
+        has_top_k: true,
+        splits_thinking: false,
+    };
+    pub(crate) const OPENAI: Self = Self { max_tokens: "max_completion_tokens", ..Self::PLAIN };
+    pub(crate) const OPENROUTER: Self = Self { nested_effort: true, ..Self::OPENAI };
+    /// DeepSeek, Moonshot, Z.ai.
+    pub(crate) const THINKING_BACK: Self = Self { thinking_back: true, ..Self::PLAIN };
+    pub(crate) const MISTRAL: Self = Self { seed: "random_seed", asks_usage: false, has_top_k: false, ..Self::PLAIN };
+    pub(crate) const MINIMAX: Self = Self { splits_thinking: true, ..Self::OPENAI };
 }
 
 /// The bytes to send.
@@ -30,10 +62,10 @@ pub(crate) fn body(asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
     let request = asked.request;
     let dialect = asked.kind.dialect();
     let (mut options, native) = options(request, &dialect)?;
-    merge(&mut options, request.options.extra_body.clone());
+    merge(&mut options, asked.extra_body.clone());
     let mut tools: Vec<WireTool<'_>> = request.tools.iter().map(|it| WireTool::new(it)).collect();
     tools.extend(native.into_iter().map(WireTool::Native));
-    let body = Body { options, tools, messages: messages(asked)? };
+    let body = Body { options, tools, messages: messages(asked, &dialect)? };
     serde_json::to_vec(&body).map_err(|err| ModelError::Protocol(format!("cannot write the request: {err}")))
 }
 
@@ -66,7 +98,8 @@ fn options<'a>(
     };
     set("model", Some(request.model.as_str().into()));
     set("stream", Some(true.into()));
-    set("stream_options", Some(json!({"include_usage": true})));
+    set("stream_options", dialect.asks_usage.then(|| json!({"include_usage": true})));
+    set("reasoning_split", dialect.splits_thinking.then_some(true.into()));
     set(dialect.max_tokens, max_tokens.map(Value::from));
     match (reasoning_effort, dialect.nested_effort) {
         (Some(effort), true) => set("reasoning", Some(json!({"effort": effort, "exclude": false}))),
@@ -74,11 +107,14 @@ fn options<'a>(
     }
     set("temperature", finite("temperature", *temperature)?);
     set("top_p", finite("top_p", *top_p)?);
+    if top_k.is_some() && !dialect.has_top_k {
+        return Err(refused(Wire::Chat, "top_k at this provider"));
+    }
     set("top_k", top_k.map(Value::from));
     set("presence_penalty", finite("presence_penalty", *presence_penalty)?);
     set("frequency_penalty", finite("frequency_penalty", *frequency_penalty)?);
     set("stop", (!stop.is_empty()).then(|| stop.clone().into()));
-    set("seed", seed.map(Value::from));
+    set(dialect.seed, seed.map(Value::from));
     set("tool_choice", tool_choice.as_ref().map(wire_choice));
     set("parallel_tool_calls", parallel_tool_calls.map(Value::from));
     let format = output.as_ref().map(|it| {
@@ -164,11 +200,22 @@ struct WireMessage<'a> {
     tool_calls: Vec<WireCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_details: Option<&'a Value>,
 }
 
 impl<'a> WireMessage<'a> {
     fn new(role: Role, content: Content<'a>) -> Self {
-        Self { role: role.as_str(), content, tool_calls: Vec::new(), tool_call_id: None }
+        Self {
+            role: role.as_str(),
+            content,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            reasoning_content: None,
+            reasoning_details: None,
+        }
     }
 }
 
@@ -224,14 +271,14 @@ struct CalledFunction<'a> {
 }
 
 /// The messages as servers accept them.
-fn messages<'a>(asked: &Asked<'a>) -> Result<Vec<WireMessage<'a>>, ModelError> {
+fn messages<'a>(asked: &Asked<'a>, dialect: &Dialect) -> Result<Vec<WireMessage<'a>>, ModelError> {
     let said = history::conversation(asked, Wire::Chat);
     let mut wire = Vec::with_capacity(said.len());
     for it in said {
         match it {
             Said::System(text) => wire.push(WireMessage::new(Role::System, Content::Text(text))),
             Said::User(parts) => wire.push(WireMessage::new(Role::User, user(&parts)?)),
-            Said::Assistant(answer) => wire.push(assistant(answer)),
+            Said::Assistant(answer) => wire.extend(assistant(answer, dialect)),
             Said::Results(results) => add_results(&results, &mut wire)?,
         }
     }
@@ -257,11 +304,18 @@ fn user<'a>(said: &[&'a Part]) -> Result<Content<'a>, ModelError> {
     Ok(if has_media { Content::Parts(parts) } else { Content::Text(words.into()) })
 }
 
-fn assistant(answer: Answer<'_>) -> WireMessage<'_> {
+/// An answer; none when there are neither words nor calls, which no server takes.
+fn assistant<'a>(answer: Answer<'a>, dialect: &Dialect) -> Option<WireMessage<'a>> {
+    if answer.text.is_empty() && answer.calls.is_empty() {
+        return None;
+    }
+    let details = answer.items().find_map(|it| it.get(REASONING_DETAILS));
     let content = if answer.text.is_empty() { Content::Null } else { Content::Text(answer.text) };
     let mut said = WireMessage::new(Role::Assistant, content);
     said.tool_calls = answer.calls.into_iter().map(WireCall).collect();
-    said
+    said.reasoning_content = Some(answer.reasoning).filter(|it| dialect.thinking_back && !it.is_empty());
+    said.reasoning_details = details;
+    Some(said)
 }
 
 /// Writes the results of an answer's calls. Their media follow as a user message: a tool message may
