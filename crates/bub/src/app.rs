@@ -14,13 +14,13 @@ use bub_kernel::{
     plugin::{Plugin, PluginError, Registry},
     tape::TapeName,
 };
-use bub_models::{ProviderConfig, ProviderKind};
 use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 use serde_json::{Map, Value};
 
 use crate::{
     defaults::DefaultHooks,
     locks::FileLocks,
+    models,
     settings::{CodeRunnerChoice, HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
     skills::{SkillHooks, SkillTool, Skills},
 };
@@ -118,8 +118,9 @@ impl Builder {
         if !resolved.is_dir() {
             return Err(failed(io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        let kinds: Vec<_> = ProviderKind::ALL.iter().map(|it| it.as_str()).collect();
+        let kinds: Vec<_> = models::known_names().collect();
         settings.check_provider_types(&kinds)?;
+        models::check(&settings)?;
         let secrets = settings.secrets(kinds.iter().copied());
 
         let store = Arc::new(JsonlStore::new(
@@ -136,7 +137,7 @@ impl Builder {
         let environment: Arc<dyn Environment> = Arc::new(environment(&settings, &secrets, resolved.clone())?);
         let code = code_mode(&settings, code_worker, &resolved.to_string_lossy(), &environment);
         register_builtins(&mut registry, &settings, resolved.clone(), &skills, &code);
-        for provider in bub_models::providers(provider_configs(&settings)) {
+        for provider in models::providers(&settings) {
             registry.models(provider);
         }
         let mut failures = Vec::new();
@@ -335,83 +336,17 @@ fn code_mode(
     })
 }
 
-/// The providers that are configured, and those that bub knows, with their keys and addresses.
-fn provider_configs(settings: &Settings) -> Vec<ProviderConfig> {
-    let own = settings.custom_providers().map(|(name, _)| name.to_owned());
-    let known = ProviderKind::ALL.iter().map(|it| it.as_str().to_owned());
-    own.chain(known)
-        .filter_map(|name| {
-            let endpoint = settings.endpoint(&name);
-            let kind = ProviderKind::ALL.into_iter().find(|it| it.as_str() == endpoint.provider)?;
-            let mut config = ProviderConfig::new(name, kind);
-            if let Some(key) = endpoint.api_key {
-                config.key_source = Some(key.to_string());
-                config.api_key = Some(key.secret.expose().to_owned());
-            }
-            config.api_base = endpoint.api_base.map(|it| it.url);
-            apply_client_args(&mut config, &settings.client_args);
-            Some(config)
-        })
-        .collect()
-}
-
-/// Options of the connection: `headers`, `timeout` (seconds of silence), `max_retries`,
-/// `retry_delay` and `max_retry_delay` (seconds).
-fn apply_client_args(config: &mut ProviderConfig, args: &Map<String, Value>) {
-    let seconds = |key: &str| args.get(key).and_then(Value::as_f64).and_then(|it| Duration::try_from_secs_f64(it).ok());
-    for (name, value) in args.get("headers").and_then(Value::as_object).into_iter().flatten() {
-        config.headers.push((name.clone(), bub_kernel::text::render(value)));
-    }
-    if let Some(timeout) = seconds("timeout") {
-        config.timeouts.first_byte = timeout;
-        config.timeouts.between = timeout;
-    }
-    if let Some(max) = args.get("max_retries").and_then(Value::as_u64) {
-        config.retries.max = u32::try_from(max).unwrap_or(u32::MAX);
-    }
-    config.retries.delay = seconds("retry_delay").unwrap_or(config.retries.delay);
-    config.retries.max_delay = seconds("max_retry_delay").unwrap_or(config.retries.max_delay);
-}
-
 fn engine_settings(settings: &Settings) -> EngineSettings {
     EngineSettings {
         command_prefix: Some(settings.command_prefix.clone()),
         model: settings.model.clone(),
-        options: model_options(settings),
+        fallback_models: settings.fallback_models.clone(),
+        options: models::options(settings),
         max_steps: settings.max_steps.map(|it| it as usize),
         model_timeout: settings.model_timeout,
         max_tool_concurrency: None,
         max_auto_handoffs: settings.max_auto_handoffs as usize,
     }
-}
-
-/// `completion_args`: what has a name of its own is read, everything else goes into the request as it is.
-fn model_options(settings: &Settings) -> ModelOptions {
-    let mut rest = settings.completion_args.clone();
-    let mut take = |key: &str| rest.remove(key).filter(|it| !it.is_null());
-    let mut options = ModelOptions {
-        max_tokens: take("max_tokens").and_then(|it| u32::try_from(it.as_u64()?).ok()).or(Some(settings.max_tokens)),
-        reasoning_effort: take("reasoning_effort").and_then(|it| it.as_str().map(str::to_owned)),
-        temperature: take("temperature").and_then(|it| it.as_f64()),
-        top_p: take("top_p").and_then(|it| it.as_f64()),
-        top_k: take("top_k").and_then(|it| u32::try_from(it.as_u64()?).ok()),
-        presence_penalty: take("presence_penalty").and_then(|it| it.as_f64()),
-        frequency_penalty: take("frequency_penalty").and_then(|it| it.as_f64()),
-        parallel_tool_calls: take("parallel_tool_calls").and_then(|it| it.as_bool()),
-        seed: take("seed").and_then(|it| it.as_u64()),
-        stop: match take("stop") {
-            Some(Value::String(one)) => vec![one],
-            Some(Value::Array(many)) => many.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
-            _ => Vec::new(),
-        },
-        ..ModelOptions::default()
-    };
-    let explicit = take("extra_body");
-    options.extra_body = rest;
-    if let Some(Value::Object(fields)) = explicit {
-        options.extra_body.extend(fields);
-    }
-    options
 }
 
 fn environment(

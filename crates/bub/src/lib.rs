@@ -6,6 +6,7 @@
 mod app;
 mod defaults;
 mod locks;
+mod models;
 pub mod settings;
 pub mod skills;
 

@@ -34,7 +34,7 @@ pub(crate) async fn run(inner: &Arc<Inner>, turn: Turn) -> Result<TurnResult, Tu
     let prompt = prompt.unwrap_or_else(|| Prompt::Text(String::new()));
     let model = ctx.state.model.clone().ok_or_else(no_model)?;
     let spec = ModelSpec::parse(&model)?;
-    let client = inner.client(&spec)?;
+    let client = inner.turn_client(&model, &spec)?;
 
     let mut run = Run { inner, ctx, sink, model, spec, client, steps: 0, started: Instant::now() };
     run.start(&prompt).await?;

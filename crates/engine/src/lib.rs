@@ -10,6 +10,7 @@ mod arguments;
 mod command;
 mod context;
 mod executor;
+mod fallback;
 mod hook_stack;
 mod nested;
 mod prompt;

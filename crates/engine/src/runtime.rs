@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::DefaultContext,
     executor::Executor,
+    fallback::{Candidate, Fallback},
     hook_stack::HookStack,
     sessions::{SessionLocks, Sessions},
     turn,
@@ -46,6 +47,9 @@ pub struct EngineSettings {
     pub command_prefix: Option<String>,
     /// `provider:model` for turns that name none.
     pub model: Option<String>,
+    /// Models to ask in turn when `model` does not begin to answer. They do not stand in for a model that
+    /// a session or a turn chose.
+    pub fallback_models: Vec<String>,
     /// How the model should answer.
     pub options: ModelOptions,
     /// The most steps of a turn; `None` is no limit.
@@ -63,6 +67,7 @@ impl Default for EngineSettings {
         Self {
             command_prefix: None,
             model: None,
+            fallback_models: Vec::new(),
             options: ModelOptions::default(),
             max_steps: None,
             model_timeout: None,
@@ -269,6 +274,23 @@ impl Inner {
                 )))
             }
         }
+    }
+}
+
+impl Inner {
+    /// The client for a turn's model, with the models that stand in for it.
+    pub(crate) fn turn_client(&self, model: &str, spec: &ModelSpec) -> Result<Arc<dyn ModelClient>, ModelError> {
+        let others = &self.settings.fallback_models;
+        if others.is_empty() || self.settings.model.as_deref() != Some(model) {
+            return self.client(spec);
+        }
+        let mut candidates = vec![Candidate { spec: spec.clone(), client: self.client(spec) }];
+        for other in others {
+            let spec = ModelSpec::parse(other)?;
+            let client = self.client(&spec);
+            candidates.push(Candidate { spec, client });
+        }
+        Ok(Arc::new(Fallback::new(candidates)))
     }
 }
 

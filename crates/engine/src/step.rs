@@ -55,6 +55,8 @@ struct Answer {
     usage: Option<TokenUsage>,
     finish: Option<FinishReason>,
     answered_by: Option<String>,
+    /// Tries that brought no answer: who was asked, and what went wrong.
+    attempts: Vec<Value>,
 }
 
 impl Answer {
@@ -290,6 +292,7 @@ impl Step<'_> {
     }
 
     async fn collect(&self, request: &ModelRequest, answer: &mut Answer) -> Result<(), ModelError> {
+        let mut asked = self.model.to_owned();
         let mut stream = self.client.stream(request).await?;
         while let Some(event) = stream.next().await {
             match event? {
@@ -317,7 +320,15 @@ impl Step<'_> {
                 ModelEvent::Usage(usage) => answer.usage = Some(usage),
                 ModelEvent::Retry { wait, reason } => {
                     let notice = format!("{reason}; trying again in {:.1} s", wait.as_secs_f64());
+                    answer.attempts.push(json!({"model": asked, "error": reason, "wait_seconds": wait.as_secs_f64()}));
                     self.sink.send(TurnEvent::Notice(notice)).await;
+                }
+                ModelEvent::AttemptFailed { model, error, next } => {
+                    if let Some(next) = next {
+                        self.sink.send(TurnEvent::Notice(format!("{model}: {error}; asking {next} instead"))).await;
+                        asked = next;
+                    }
+                    answer.attempts.push(json!({"model": model, "error": error}));
                 }
                 ModelEvent::AnsweredBy(model) => answer.answered_by = Some(model),
                 ModelEvent::Finish(reason) => {
@@ -396,7 +407,7 @@ impl Record<'_> {
             tool_calls: answer.calls.clone(),
             tool_results: self.results.clone(),
             usage: answer.usage,
-            provider: self.provider().to_owned(),
+            provider: self.provider(answer).to_owned(),
             assistant_parts: answer.parts.clone(),
             error: self.error.as_ref().and_then(|it| it.get("message")?.as_str()).map(str::to_owned),
         };
@@ -428,16 +439,21 @@ impl Record<'_> {
         if let Some(usage) = &answer.usage {
             put(&mut data, "usage", usage.to_value());
         }
-        put(&mut data, "provider", self.provider());
+        put(&mut data, "provider", self.provider(answer));
         put(&mut data, "model", self.step.model);
         if let Some(answered_by) = &answer.answered_by {
             put(&mut data, "answered_by", answered_by.clone());
         }
+        if !answer.attempts.is_empty() {
+            put(&mut data, "attempts", answer.attempts.clone());
+        }
         data
     }
 
-    fn provider(&self) -> &str {
-        self.step.model.split_once(':').map_or(self.step.model, |(provider, _)| provider)
+    /// The provider that answered.
+    fn provider<'a>(&'a self, answer: &'a Answer) -> &'a str {
+        let model = answer.answered_by.as_deref().unwrap_or(self.step.model);
+        model.split_once(':').map_or(model, |(provider, _)| provider)
     }
 }
 

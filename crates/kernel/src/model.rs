@@ -177,6 +177,15 @@ pub enum ModelEvent {
         /// Why, for people.
         reason: String,
     },
+    /// A model did not answer, and it is not asked again. What follows comes from `next`.
+    AttemptFailed {
+        /// Who failed: `provider:model`.
+        model: String,
+        /// Why.
+        error: String,
+        /// Who is asked instead; none when nobody is left, and then the answer fails.
+        next: Option<String>,
+    },
     /// Who answers: `provider:model`, when it is not the one asked.
     AnsweredBy(String),
     /// The end. Nothing follows; a stream that ends without it was cut off.

@@ -80,6 +80,8 @@ pub struct Endpoint {
     pub api_key: Option<Credential>,
     /// The address, if it is not the provider's usual one.
     pub api_base: Option<Address>,
+    /// The wire format, if it is not the provider's usual one.
+    pub api_format: Option<String>,
 }
 
 impl Settings {
@@ -141,12 +143,15 @@ pub(crate) fn check_shape(
             Err(SettingsError::Value { problem: format!("{key} must be {problem}"), key, origin })
         };
         let Some(fields) = value.as_object() else {
-            return problem(format!("providers.{name}"), "a map with `type`, and `api_key` and `api_base` if needed");
+            return problem(
+                format!("providers.{name}"),
+                "a map with `type`, and `api_key`, `api_base` and `api_format` if needed",
+            );
         };
         if text_of(value, "type").is_none_or(|it| it.trim().is_empty()) {
             return problem(format!("providers.{name}.type"), "the name of a provider that bub knows");
         }
-        for field in ["api_key", "api_base"] {
+        for field in ["api_key", "api_base", "api_format"] {
             if fields.get(field).is_some_and(|it| !it.is_string() && !it.is_null()) {
                 return problem(format!("providers.{name}.{field}"), "text");
             }
@@ -206,6 +211,7 @@ impl<'a> Lookup<'a> {
             custom: self.custom.map(|(name, _)| name.to_owned()),
             api_key: keys.into_iter().next(),
             api_base: base.map(|(url, origin)| Address { url, origin }),
+            api_format: self.custom.and_then(|(_, fields)| text_of(fields, "api_format")).map(str::to_owned),
         }
     }
 

@@ -343,7 +343,7 @@ fn wrong_values_are_refused_with_place_and_expectation() {
     file(
         "\nproviders: {work: openai}\n",
         expect![
-            "~/.bub/config.yml:2: providers.work must be a map with `type`, and `api_key` and `api_base` if needed"
+            "~/.bub/config.yml:2: providers.work must be a map with `type`, and `api_key`, `api_base` and `api_format` if needed"
         ],
     );
     file(

@@ -9,6 +9,8 @@ mod commands;
 #[cfg(test)]
 mod executor;
 #[cfg(test)]
+mod fallback;
+#[cfg(test)]
 mod hooks;
 #[cfg(test)]
 mod nested;
