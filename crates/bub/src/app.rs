@@ -1,6 +1,6 @@
 //! Settings, tools, models and plugins, put together into a runtime.
 
-use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc};
 
 use bub_code::{BuiltinRunners, RunnerChoice, SessionCodeMode, sandbox};
 use bub_engine::{EngineSettings, Runtime, RuntimeParts, SessionGuard, SessionLocks};
@@ -10,12 +10,10 @@ use bub_kernel::{
     environment::{Environment, EnvironmentError},
     event::EventBus,
     hooks::Hooks,
-    model::ModelOptions,
     plugin::{Plugin, PluginError, Registry},
     tape::TapeName,
 };
 use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
-use serde_json::{Map, Value};
 
 use crate::{
     defaults::DefaultHooks,

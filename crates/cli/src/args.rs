@@ -61,6 +61,8 @@ pub(crate) enum Command {
     },
     /// List the hooks and who implements them
     Hooks,
+    /// List the models of a provider, or try one
+    Models(ModelsArgs),
     /// Look at skills, check them, get more
     #[command(subcommand)]
     Skills(SkillsCommand),
@@ -160,6 +162,46 @@ pub(crate) struct CodeArgs {
     /// Do not show the calls
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+/// Options of `bub models`.
+#[derive(Debug, ClapArgs)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Prices are US dollars for a million tokens.\n\
+                  Try a model:  bub models test openai:gpt-4.1"
+)]
+pub(crate) struct ModelsArgs {
+    /// Whose models [default: those of the configured model's provider]
+    pub(crate) provider: Option<String>,
+
+    /// Only those whose id or name contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+
+    /// List the providers instead: how each is reached, and where its key comes from
+    #[arg(long, conflicts_with_all = ["provider", "filter"])]
+    pub(crate) providers: bool,
+
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<ModelsCommand>,
+}
+
+/// What to do with a model.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// Ask a model three short questions, and say what works: text, streaming, tools, images
+    Test {
+        /// Which one, as provider:model [default: the configured one]
+        model: Option<String>,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// How `bub run` prints.

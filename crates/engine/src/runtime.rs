@@ -220,6 +220,20 @@ impl Runtime {
         &self.inner.tools
     }
 
+    /// The model providers; a later one of the same name replaced an earlier one.
+    #[must_use]
+    pub fn providers(&self) -> &[Arc<dyn ModelProvider>] {
+        &self.inner.models
+    }
+
+    /// What asks a model, outside of any session.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] when there is no such provider, or it lacks something.
+    pub fn client(&self, spec: &ModelSpec) -> Result<Arc<dyn ModelClient>, ModelError> {
+        self.inner.client(spec)
+    }
+
     /// The tape of a session.
     #[must_use]
     pub fn tape(&self, session: &SessionId) -> Tape {

@@ -5,16 +5,11 @@ use bub_kernel::{
     model::{EmbedRequest, Embeddings, ModelError},
 };
 use bytes::Bytes;
-use reqwest::{Response, header::HeaderMap};
+use reqwest::header::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    decode::MAX_REPLY_BYTES,
-    errors::{self, Failure},
-    http,
-    provider::Endpoint,
-};
+use crate::{errors, kind::ProviderKind, provider::Endpoint};
 
 #[derive(Deserialize)]
 struct Reply {
@@ -45,52 +40,12 @@ struct Usage {
 pub(crate) async fn embed(endpoint: &Endpoint, request: &EmbedRequest) -> Result<Embeddings, ModelError> {
     let mut body = json!({"model": request.model, "input": request.texts, "encoding_format": "float"});
     if let (Some(dimensions), Some(fields)) = (request.dimensions, body.as_object_mut()) {
-        fields.insert("dimensions".into(), dimensions.into());
+        let key = if endpoint.kind == ProviderKind::Mistral { "output_dimension" } else { "dimensions" };
+        fields.insert(key.into(), dimensions.into());
     }
     let body = Bytes::from(body.to_string());
-    let mut n_retries = 0;
-    loop {
-        let Failure { mut error, retry_after } = match attempt(endpoint, body.clone(), request).await {
-            Ok(made) => return Ok(made),
-            Err(failure) => failure,
-        };
-        if let ModelError::Auth(text) = &mut error {
-            text.push_str("; ");
-            text.push_str(&endpoint.about_key);
-        }
-        let error = errors::masked(error, &endpoint.mask);
-        if !error.is_retryable() || n_retries >= endpoint.retries.max {
-            return Err(error);
-        }
-        tokio::time::sleep(endpoint.retries.wait(n_retries, retry_after)).await;
-        n_retries += 1;
-    }
-}
-
-async fn attempt(endpoint: &Endpoint, body: Bytes, request: &EmbedRequest) -> Result<Embeddings, Failure> {
-    let response = endpoint.http.post("/embeddings", &HeaderMap::new(), body).await?;
-    let bytes = whole(endpoint, response).await?;
-    Ok(read(&bytes, request)?)
-}
-
-/// The whole body, within the limits of an answer.
-async fn whole(endpoint: &Endpoint, mut response: Response) -> Result<Vec<u8>, ModelError> {
-    let (host, patience) = (endpoint.http.host(), endpoint.http.timeouts.between);
-    let mut body = Vec::new();
-    loop {
-        match tokio::time::timeout(patience, response.chunk()).await {
-            Ok(Ok(Some(bytes))) if body.len().saturating_add(bytes.len()) > MAX_REPLY_BYTES => {
-                return Err(ModelError::Protocol(format!("embeddings of more than {} MiB", MAX_REPLY_BYTES >> 20)));
-            }
-            Ok(Ok(Some(bytes))) => body.extend_from_slice(&bytes),
-            Ok(Ok(None)) => return Ok(body),
-            Ok(Err(err)) => {
-                let message = format!("the connection to {host} broke: {}", http::deepest(&err));
-                return Err(ModelError::Transport { message, source: Some(err.without_url().into()) });
-            }
-            Err(_) => return Err(ModelError::Timeout(format!("{host} sent nothing for {patience:?}"))),
-        }
-    }
+    read(&endpoint.fetch("/embeddings", &HeaderMap::new(), Some(body)).await?, request)
+        .map_err(|err| endpoint.told(err))
 }
 
 fn read(bytes: &[u8], request: &EmbedRequest) -> Result<Embeddings, ModelError> {

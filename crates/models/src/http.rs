@@ -5,12 +5,13 @@ use std::{error::Error, sync::OnceLock, time::Duration};
 use bub_kernel::model::ModelError;
 use bytes::Bytes;
 use reqwest::{
-    Client, Response, StatusCode, Url,
+    Client, Method, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT},
     redirect::{Action, Attempt, Policy},
 };
 
 use crate::{
+    decode::{self, MAX_REPLY_BYTES},
     errors::{self, Failure},
     provider::{ProviderConfig, Timeouts},
 };
@@ -65,6 +66,15 @@ impl Http {
     /// Posts JSON to an endpoint, by its path below the base; the reply has a good status. `more` are
     /// headers of this one request.
     pub(crate) async fn post(&self, path: &str, more: &HeaderMap, body: Bytes) -> Result<Response, Failure> {
+        self.send(Method::POST, path, more, body).await
+    }
+
+    /// Asks for what is at a path, which may have a query.
+    pub(crate) async fn get(&self, path: &str, more: &HeaderMap) -> Result<Response, Failure> {
+        self.send(Method::GET, path, more, Bytes::new()).await
+    }
+
+    async fn send(&self, method: Method, path: &str, more: &HeaderMap, body: Bytes) -> Result<Response, Failure> {
         let mut url = self.base.clone();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
@@ -74,7 +84,7 @@ impl Http {
         let client = self.client.get_or_init(|| self.build()).as_ref().map_err(|err| {
             Failure::from(ModelError::Config(format!("cannot set up the client for {}: {err}", self.host())))
         })?;
-        let request = client.post(url).headers(self.headers.clone()).headers(more.clone()).body(body);
+        let request = client.request(method, url).headers(self.headers.clone()).headers(more.clone()).body(body);
         let response = match tokio::time::timeout(self.timeouts.first_byte, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(err)) => return Err(self.unreachable(err).into()),
@@ -93,6 +103,28 @@ impl Http {
         let headers = response.headers().clone();
         let body = error_body(response).await;
         Err(errors::of_status(status.as_u16(), &headers, &body))
+    }
+
+    /// The whole body of a reply, within the limits of an answer.
+    pub(crate) async fn whole(&self, mut response: Response) -> Result<Vec<u8>, ModelError> {
+        let mut body = Vec::new();
+        loop {
+            match tokio::time::timeout(self.timeouts.between, response.chunk()).await {
+                Ok(Ok(Some(bytes))) if body.len().saturating_add(bytes.len()) > MAX_REPLY_BYTES => {
+                    return Err(decode::too_large());
+                }
+                Ok(Ok(Some(bytes))) => body.extend_from_slice(&bytes),
+                Ok(Ok(None)) => return Ok(body),
+                Ok(Err(err)) => {
+                    let message = format!("the connection to {} broke: {}", self.host(), deepest(&err));
+                    return Err(ModelError::Transport { message, source: Some(err.without_url().into()) });
+                }
+                Err(_) => {
+                    let text = format!("{} sent nothing for {:?}", self.host(), self.timeouts.between);
+                    return Err(ModelError::Stalled(text));
+                }
+            }
+        }
     }
 
     fn build(&self) -> Result<Client, String> {

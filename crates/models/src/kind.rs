@@ -37,6 +37,8 @@ pub enum ProviderKind {
     MiniMax,
     /// Magpie, a gateway on this machine.
     Magpie,
+    /// Typesafe, which decides questions and writes no answers.
+    Typesafe,
 }
 
 /// What is known of a service.
@@ -71,7 +73,7 @@ const USUAL: Facts = Facts {
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::OpenAi,
         Self::OpenAiCompatible,
         Self::OpenRouter,
@@ -86,6 +88,7 @@ impl ProviderKind {
         Self::Together,
         Self::MiniMax,
         Self::Magpie,
+        Self::Typesafe,
     ];
 
     fn facts(self) -> Facts {
@@ -159,6 +162,7 @@ impl ProviderKind {
                 ..USUAL
             },
             Self::Magpie => Facts { name: "magpie", base: Some("http://127.0.0.1:3425/v1"), needs_key: false, ..USUAL },
+            Self::Typesafe => Facts { name: "typesafe", base: Some("https://api.typesafe.ai/v1"), wires: &[], ..USUAL },
         }
     }
 
@@ -197,6 +201,19 @@ impl ProviderKind {
             (Self::MiniMax, Wire::Chat) => "/v1",
             _ => "",
         }
+    }
+
+    /// Where the list of models is, below the base URL.
+    pub(crate) fn list_path(self) -> &'static str {
+        match self {
+            Self::MiniMax => "/v1/models",
+            _ => "/models",
+        }
+    }
+
+    /// Whether it decides typed questions.
+    pub(crate) fn decides(self) -> bool {
+        matches!(self, Self::OpenRouter | Self::Magpie | Self::Typesafe)
     }
 
     /// The header that carries the key, if it is not `Authorization: Bearer`.
@@ -257,7 +274,7 @@ mod tests {
     fn facts_are_whole() {
         for kind in ProviderKind::ALL {
             assert_eq!(kind.as_str().parse::<ProviderKind>().unwrap(), kind);
-            assert!(!kind.wires().is_empty(), "{kind}");
+            assert!(!kind.wires().is_empty() || kind.decides(), "{kind}");
             // A base that has no path of its own would get the one for bases of one's own.
             let base = kind.default_base().unwrap_or("http://h/x").trim_end_matches('/');
             let has_path = base.splitn(4, '/').nth(3).is_some_and(|it| !it.is_empty());

@@ -6,10 +6,12 @@
 //! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
 //! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
 //! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
-//! `errors`, `retry`; then each wire: `chat`; and `embed` (texts to vectors).
+//! `errors`, `retry`; then each wire: `chat`; and `embed` (texts to vectors), `decide`
+//! (answers to typed questions), `list` (what a provider offers).
 
 mod calls;
 mod chat;
+mod decide;
 mod decode;
 mod draft;
 mod embed;
@@ -18,6 +20,7 @@ mod history;
 mod http;
 mod kind;
 mod lenient;
+mod list;
 mod options;
 mod provider;
 mod retry;

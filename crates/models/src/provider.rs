@@ -8,16 +8,22 @@ use std::{
 
 use async_trait::async_trait;
 use bub_kernel::{
-    model::{EmbedRequest, Embeddings, ModelClient, ModelError, ModelProvider, ModelRequest, ModelStream},
+    model::{
+        DecideRequest, Decisions, EmbedRequest, Embeddings, ModelClient, ModelError, ModelInfo, ModelProvider,
+        ModelRequest, ModelStream,
+    },
     secret::SecretMask,
 };
+use bytes::Bytes;
+use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 
 use crate::{
-    embed,
+    decide, embed,
+    errors::{self, Failure},
     http::Http,
     kind::ProviderKind,
-    options,
+    list, options,
     retry::Retries,
     stream::Answer,
     wire::{Asked, Wire},
@@ -103,12 +109,17 @@ impl ProviderConfig {
         let wires = self.kind.wires();
         match self.api_format {
             Some(asked) if wires.contains(&asked) => Ok(asked),
-            Some(asked) => {
+            Some(asked) if !wires.is_empty() => {
                 let known = wires.iter().map(|it| it.as_str()).collect::<Vec<_>>().join(", ");
                 Err(format!("provider '{}' does not speak api_format '{asked}'; it speaks {known}", self.name))
             }
             None if self.is_elsewhere() && wires.contains(&Wire::Chat) => Ok(Wire::Chat),
-            None => Ok(wires.first().copied().unwrap_or(Wire::Chat)),
+            _ => wires.first().copied().ok_or_else(|| {
+                format!(
+                    "provider '{}' decides questions and writes no answers: use it from code, or another one",
+                    self.name
+                )
+            }),
         }
     }
 
@@ -150,12 +161,56 @@ pub(crate) struct Endpoint {
     /// The provider's name.
     pub(crate) provider: String,
     pub(crate) kind: ProviderKind,
-    pub(crate) wire: Wire,
+    /// The wire of answers, or a sentence on why there is none.
+    pub(crate) wire: Result<Wire, String>,
     pub(crate) extra_body: Map<String, Value>,
     pub(crate) http: Http,
     pub(crate) retries: Retries,
     pub(crate) mask: SecretMask,
     pub(crate) about_key: String,
+}
+
+impl Endpoint {
+    /// Asks for the whole body of a reply, until it succeeds, fails for good, or has been repeated as often
+    /// as it may be. Posts `body` if there is one.
+    pub(crate) async fn fetch(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<Vec<u8>, ModelError> {
+        let mut n_retries = 0;
+        loop {
+            let failure = match self.fetch_once(path, headers, body.clone()).await {
+                Ok(body) => return Ok(body),
+                Err(failure) => failure,
+            };
+            let retry_after = failure.retry_after;
+            let error = self.told(failure.error);
+            if !error.is_retryable() || n_retries >= self.retries.max {
+                return Err(error);
+            }
+            tokio::time::sleep(self.retries.wait(n_retries, retry_after)).await;
+            n_retries += 1;
+        }
+    }
+
+    async fn fetch_once(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Vec<u8>, Failure> {
+        let response = match body {
+            Some(body) => self.http.post(path, headers, body).await?,
+            None => self.http.get(path, headers).await?,
+        };
+        Ok(self.http.whole(response).await?)
+    }
+
+    /// The error as it may be told: with a word on a refused key, and without secrets.
+    pub(crate) fn told(&self, mut error: ModelError) -> ModelError {
+        if let ModelError::Auth(text) = &mut error {
+            text.push_str("; ");
+            text.push_str(&self.about_key);
+        }
+        errors::masked(error, &self.mask)
+    }
 }
 
 impl Provider {
@@ -174,7 +229,7 @@ impl Provider {
 
     fn endpoint(&self) -> Result<Arc<Endpoint>, String> {
         let config = &self.config;
-        let wire = config.wire()?;
+        let wire = config.wire();
         let key_header = config.kind.key_header().unwrap_or("authorization");
         let has_auth =
             config.key().is_some() || config.headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(key_header));
@@ -218,6 +273,13 @@ impl ModelProvider for Provider {
             Err(text) => Err(ModelError::Config(text.clone())),
         }
     }
+
+    async fn list(&self) -> Result<Vec<ModelInfo>, ModelError> {
+        match self.endpoint.get_or_init(|| self.endpoint()) {
+            Ok(endpoint) => list::list(endpoint).await,
+            Err(text) => Err(ModelError::Config(text.clone())),
+        }
+    }
 }
 
 struct Client {
@@ -230,15 +292,20 @@ impl ModelClient for Client {
     /// so that waits before another try can be told.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
         let Endpoint { provider, kind, wire, extra_body, .. } = &*self.endpoint;
+        let wire = wire.as_ref().map_err(|text| ModelError::Config(text.clone()))?;
         let mut extra_body = extra_body.clone();
         options::merge(&mut extra_body, request.options.extra_body.clone());
         let body = wire.body(&Asked { request, provider, kind: *kind, extra_body })?;
         let path = format!("{}{}", kind.wire_path(*wire), wire.path(&request.model));
-        Ok(Answer::new(self.endpoint.clone(), path, body.into(), &request.run.0).into_stream())
+        Ok(Answer::new(self.endpoint.clone(), *wire, path, body.into(), &request.run.0).into_stream())
     }
 
     async fn embed(&self, request: &EmbedRequest) -> Result<Embeddings, ModelError> {
         embed::embed(&self.endpoint, request).await
+    }
+
+    async fn decide(&self, request: &DecideRequest) -> Result<Decisions, ModelError> {
+        decide::decide(&self.endpoint, request).await
     }
 }
 

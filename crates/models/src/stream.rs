@@ -7,12 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use reqwest::Response;
 
-use crate::{
-    decode::Decoder,
-    errors::{self, Failure},
-    http,
-    provider::Endpoint,
-};
+use crate::{decode::Decoder, errors::Failure, http, provider::Endpoint, wire::Wire};
 
 /// How long to wait for what may follow the finish reason (usage, the end mark), when the server
 /// does not end the stream.
@@ -25,6 +20,7 @@ const DRAIN_WAIT: Duration = Duration::from_millis(10);
 /// An answer on its way. Dropping it closes its connection, or ends its wait.
 pub(crate) struct Answer {
     endpoint: Arc<Endpoint>,
+    wire: Wire,
     path: String,
     body: Bytes,
     run: String,
@@ -50,9 +46,10 @@ struct Reading {
 
 impl Answer {
     /// Asks an endpoint, by its path below the base.
-    pub(crate) fn new(endpoint: Arc<Endpoint>, path: String, body: Bytes, run: &str) -> Self {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, wire: Wire, path: String, body: Bytes, run: &str) -> Self {
         Self {
             endpoint,
+            wire,
             path,
             body,
             run: run.to_owned(),
@@ -82,7 +79,7 @@ impl Answer {
                 }
                 State::Open => match self.open().await {
                     Ok(response) => {
-                        let decoder = Decoder::new(self.endpoint.wire, &self.endpoint.provider, &self.run);
+                        let decoder = Decoder::new(self.wire, &self.endpoint.provider, &self.run);
                         State::Reading(Box::new(Reading { response, decoder }))
                     }
                     Err(failure) => State::Failed(failure),
@@ -103,8 +100,7 @@ impl Answer {
 
     /// Sends the request.
     async fn open(&self) -> Result<Response, Failure> {
-        let Endpoint { http, wire, .. } = &*self.endpoint;
-        http.post(&self.path, &wire.headers(), self.body.clone()).await
+        self.endpoint.http.post(&self.path, &self.wire.headers(), self.body.clone()).await
     }
 
     /// Reads the next piece of the body; true when the answer is complete.
@@ -139,12 +135,8 @@ impl Answer {
 
     /// Decides on another try: how long to wait for it, or the error to report.
     fn retry(&mut self, failure: Failure) -> Result<Duration, ModelError> {
-        let Failure { mut error, retry_after } = failure;
-        if let ModelError::Auth(text) = &mut error {
-            text.push_str("; ");
-            text.push_str(&self.endpoint.about_key);
-        }
-        let error = errors::masked(error, &self.endpoint.mask);
+        let Failure { error, retry_after } = failure;
+        let error = self.endpoint.told(error);
         let retries = &self.endpoint.retries;
         if self.has_output || !error.is_retryable() || self.n_retries >= retries.max {
             return Err(error);

@@ -15,6 +15,8 @@ mod kills;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod skills;

@@ -5,6 +5,7 @@ mod answers;
 mod cuts;
 mod embeddings;
 mod failures;
+mod lists;
 mod requests;
 mod retries;
 
