@@ -6,7 +6,7 @@
 //! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
 //! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
 //! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
-//! `errors`, `retry`; then each wire: `chat`; and `embed` (texts to vectors), `decide`
+//! `errors`, `retry`, `tokens`; then each wire: `chat`; and `embed` (texts to vectors), `decide`
 //! (answers to typed questions), `list` (what a provider offers).
 
 mod calls;
@@ -26,6 +26,7 @@ mod provider;
 mod retry;
 mod sse;
 mod stream;
+mod tokens;
 mod wire;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub use decode::MAX_REPLY_BYTES;
 pub use kind::ProviderKind;
 pub use provider::{Provider, ProviderConfig, Timeouts};
 pub use retry::Retries;
+pub use tokens::{CodexLogin, TokenSource, bearer};
 pub use wire::Wire;
 
 /// The providers of `configs`, and the well-known ones that they leave out.

@@ -15,7 +15,7 @@ use bub_kernel::{
     secret::SecretMask,
 };
 use bytes::Bytes;
-use reqwest::header::HeaderMap;
+use reqwest::{Response, header::HeaderMap};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
     list, options,
     retry::Retries,
     stream::Answer,
+    tokens::TokenSource,
     wire::{Asked, Wire},
 };
 
@@ -56,6 +57,8 @@ pub struct ProviderConfig {
     pub kind: ProviderKind,
     /// Its key. Without one, requests carry no `Authorization`.
     pub api_key: Option<String>,
+    /// What gives passing credentials; used when there is no key.
+    pub tokens: Option<Arc<dyn TokenSource>>,
     /// Where the key comes from, for error texts: the name of a variable or setting.
     pub key_source: Option<String>,
     /// Its base URL, with or without a slash at the end; without one, the kind's own.
@@ -90,6 +93,7 @@ impl ProviderConfig {
             name: name.into().trim().to_lowercase(),
             kind,
             api_key: None,
+            tokens: None,
             key_source: None,
             api_base: None,
             api_format: None,
@@ -139,6 +143,9 @@ impl ProviderConfig {
 
     /// A sentence about the key, for when it is refused.
     fn about_key(&self) -> String {
+        if self.tokens.is_some() && self.key().is_none() {
+            return format!("the credentials of provider '{}' come from its login", self.name);
+        }
         match (self.key(), &self.key_source) {
             (Some(_), Some(source)) => format!("the key comes from {source}"),
             (Some(_), None) => format!("check the api_key of provider '{}'", self.name),
@@ -164,6 +171,7 @@ pub(crate) struct Endpoint {
     /// The wire of answers, or a sentence on why there is none.
     pub(crate) wire: Result<Wire, String>,
     pub(crate) extra_body: Map<String, Value>,
+    tokens: Option<Arc<dyn TokenSource>>,
     pub(crate) http: Http,
     pub(crate) retries: Retries,
     pub(crate) mask: SecretMask,
@@ -196,11 +204,30 @@ impl Endpoint {
     }
 
     async fn fetch_once(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Vec<u8>, Failure> {
-        let response = match body {
-            Some(body) => self.http.post(path, headers, body).await?,
-            None => self.http.get(path, headers).await?,
-        };
+        let response = self.open(path, headers, body).await?;
         Ok(self.http.whole(response).await?)
+    }
+
+    /// Sends a request with what lets it in: posts `body` if there is one. Passing credentials that are
+    /// refused are renewed once.
+    pub(crate) async fn open(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Response, Failure> {
+        let Some(tokens) = &self.tokens else { return self.send(path, headers, body).await };
+        let mut all = headers.clone();
+        all.extend(tokens.headers().await?);
+        match self.send(path, &all, body.clone()).await {
+            Err(failure) if matches!(failure.error, ModelError::Auth(_)) && tokens.renew().await => {
+                all.extend(tokens.headers().await?);
+                self.send(path, &all, body).await
+            }
+            sent => sent,
+        }
+    }
+
+    async fn send(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Response, Failure> {
+        match body {
+            Some(body) => self.http.post(path, headers, body).await,
+            None => self.http.get(path, headers).await,
+        }
     }
 
     /// The error as it may be told: with a word on a refused key, and without secrets.
@@ -250,6 +277,7 @@ impl Provider {
             kind: config.kind,
             wire,
             extra_body: config.extra_body.clone(),
+            tokens: config.tokens.clone().filter(|_| config.key().is_none()),
             http,
             retries: config.retries,
             mask,

@@ -100,7 +100,7 @@ impl Answer {
 
     /// Sends the request.
     async fn open(&self) -> Result<Response, Failure> {
-        self.endpoint.http.post(&self.path, &self.wire.headers(), self.body.clone()).await
+        self.endpoint.open(&self.path, &self.wire.headers(), Some(self.body.clone())).await
     }
 
     /// Reads the next piece of the body; true when the answer is complete.

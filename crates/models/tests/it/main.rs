@@ -6,6 +6,7 @@ mod cuts;
 mod embeddings;
 mod failures;
 mod lists;
+mod logins;
 mod requests;
 mod retries;
 
