@@ -18,7 +18,7 @@ use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 use crate::{
     defaults::DefaultHooks,
     locks::FileLocks,
-    models,
+    model_settings,
     settings::{CodeRunnerChoice, HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
     skills::{SkillHooks, SkillTool, Skills},
 };
@@ -116,9 +116,9 @@ impl Builder {
         if !resolved.is_dir() {
             return Err(failed(io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        let kinds: Vec<_> = models::known_names().collect();
+        let kinds: Vec<_> = model_settings::known_names().collect();
         settings.check_provider_types(&kinds)?;
-        models::check(&settings)?;
+        model_settings::check(&settings)?;
         let secrets = settings.secrets(kinds.iter().copied());
 
         let store = Arc::new(JsonlStore::new(
@@ -135,7 +135,7 @@ impl Builder {
         let environment: Arc<dyn Environment> = Arc::new(environment(&settings, &secrets, resolved.clone())?);
         let code = code_mode(&settings, code_worker, &resolved.to_string_lossy(), &environment);
         register_builtins(&mut registry, &settings, resolved.clone(), &skills, &code);
-        for provider in models::providers(&settings) {
+        for provider in model_settings::providers(&settings, &environment) {
             registry.models(provider);
         }
         let mut failures = Vec::new();
@@ -339,7 +339,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         command_prefix: Some(settings.command_prefix.clone()),
         model: settings.model.clone(),
         fallback_models: settings.fallback_models.clone(),
-        options: models::options(settings),
+        options: model_settings::options(settings),
         max_steps: settings.max_steps.map(|it| it as usize),
         model_timeout: settings.model_timeout,
         max_tool_concurrency: None,

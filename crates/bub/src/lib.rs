@@ -6,7 +6,7 @@
 mod app;
 mod defaults;
 mod locks;
-mod models;
+mod model_settings;
 pub mod settings;
 pub mod skills;
 
@@ -16,4 +16,5 @@ pub use bub_engine as engine;
 pub use bub_engine::{Runtime, TurnOptions, TurnStream};
 pub use bub_host as host;
 pub use bub_kernel as kernel;
+pub use bub_models as models;
 pub use defaults::DefaultHooks;

@@ -63,6 +63,9 @@ pub(crate) enum Command {
     Hooks,
     /// List the models of a provider, or try one
     Models(ModelsArgs),
+    /// Log in to a service whose credentials are no key
+    #[command(subcommand)]
+    Login(LoginCommand),
     /// Look at skills, check them, get more
     #[command(subcommand)]
     Skills(SkillsCommand),
@@ -201,6 +204,25 @@ pub(crate) enum ModelsCommand {
         /// One JSON object
         #[arg(long)]
         json: bool,
+    },
+}
+
+/// Where to log in.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LoginCommand {
+    /// To ChatGPT, with the Codex program; its login is shared with it
+    Codex {
+        /// The Codex program
+        #[arg(long, default_value = "codex", value_name = "PROGRAM")]
+        executable: String,
+
+        /// Log in with a code on another device
+        #[arg(long)]
+        device_auth: bool,
+
+        /// Folder of the login [default: CODEX_HOME, else ~/.codex]
+        #[arg(long, value_name = "DIR")]
+        codex_home: Option<PathBuf>,
     },
 }
 

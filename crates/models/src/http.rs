@@ -197,6 +197,9 @@ fn headers(config: &ProviderConfig) -> Result<HeaderMap, String> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("bub/", env!("CARGO_PKG_VERSION"))));
+    for (name, value) in config.kind.more_headers() {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
     if let Some(key) = config.key() {
         let told = config.key_source.as_ref().map(|it| format!(" (from {it})")).unwrap_or_default();
         let name = &config.name;

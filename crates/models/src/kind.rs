@@ -35,6 +35,8 @@ pub enum ProviderKind {
     Together,
     /// MiniMax.
     MiniMax,
+    /// GitHub Copilot, with the login of the program `gh`.
+    GithubCopilot,
     /// Magpie, a gateway on this machine.
     Magpie,
     /// Typesafe, which decides questions and writes no answers.
@@ -73,7 +75,7 @@ const USUAL: Facts = Facts {
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::OpenAi,
         Self::OpenAiCompatible,
         Self::OpenRouter,
@@ -87,6 +89,7 @@ impl ProviderKind {
         Self::Zai,
         Self::Together,
         Self::MiniMax,
+        Self::GithubCopilot,
         Self::Magpie,
         Self::Typesafe,
     ];
@@ -161,6 +164,14 @@ impl ProviderKind {
                 chat: Dialect::MINIMAX,
                 ..USUAL
             },
+            Self::GithubCopilot => Facts {
+                name: "github-copilot",
+                aliases: &["copilot"],
+                base: Some("https://api.githubcopilot.com"),
+                path: "",
+                chat: Dialect::OPENAI,
+                ..USUAL
+            },
             Self::Magpie => Facts { name: "magpie", base: Some("http://127.0.0.1:3425/v1"), needs_key: false, ..USUAL },
             Self::Typesafe => Facts { name: "typesafe", base: Some("https://api.typesafe.ai/v1"), wires: &[], ..USUAL },
         }
@@ -219,6 +230,20 @@ impl ProviderKind {
     /// The header that carries the key, if it is not `Authorization: Bearer`.
     pub(crate) fn key_header(self) -> Option<&'static str> {
         self.facts().key_header
+    }
+
+    /// Headers that it wants besides the key.
+    pub(crate) fn more_headers(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::GithubCopilot => &[
+                ("copilot-integration-id", "vscode-chat"),
+                ("editor-version", concat!("bub/", env!("CARGO_PKG_VERSION"))),
+                ("openai-intent", "conversation-edits"),
+                // It refuses images without this, and takes no notice of it when there are none.
+                ("copilot-vision-request", "true"),
+            ],
+            _ => &[],
+        }
     }
 
     /// The key when none is configured, of servers that want any.

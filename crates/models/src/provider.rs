@@ -26,7 +26,7 @@ use crate::{
     list, options,
     retry::Retries,
     stream::Answer,
-    tokens::TokenSource,
+    tokens::{self, TokenSource},
     wire::{Asked, Wire},
 };
 
@@ -213,10 +213,10 @@ impl Endpoint {
     pub(crate) async fn open(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Response, Failure> {
         let Some(tokens) = &self.tokens else { return self.send(path, headers, body).await };
         let mut all = headers.clone();
-        all.extend(tokens.headers().await?);
+        tokens::add_to(&mut all, &tokens.headers().await?)?;
         match self.send(path, &all, body.clone()).await {
             Err(failure) if matches!(failure.error, ModelError::Auth(_)) && tokens.renew().await => {
-                all.extend(tokens.headers().await?);
+                tokens::add_to(&mut all, &tokens.headers().await?)?;
                 self.send(path, &all, body).await
             }
             sent => sent,

@@ -6,9 +6,12 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bub_kernel::model::ModelError;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub use codex::CodexLogin;
+
+/// Names of headers, lower case, and their values.
+pub type Headers = Vec<(&'static str, String)>;
 
 /// Where a provider's credentials come from, if not from the settings.
 #[async_trait]
@@ -17,29 +20,21 @@ pub trait TokenSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`ModelError::Auth`] with the next step, when there are no credentials.
-    async fn headers(&self) -> Result<HeaderMap, ModelError>;
+    async fn headers(&self) -> Result<Headers, ModelError>;
     /// Is told that the server refused them. True when new ones may do better.
     async fn renew(&self) -> bool;
 }
 
-/// `Authorization: Bearer` and the like, not shown in debug output.
+/// Puts credentials among the headers of a request, not to be shown in debug output.
 ///
 /// # Errors
-/// [`ModelError::Auth`] when the text can stand in no header.
-pub fn bearer(token: &str) -> Result<HeaderMap, ModelError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(AUTHORIZATION, secret(&format!("Bearer {token}"))?);
-    Ok(headers)
-}
-
-fn secret(text: &str) -> Result<HeaderValue, ModelError> {
-    let mut value = HeaderValue::try_from(text)
-        .map_err(|_| ModelError::Auth("the token has a character that no token has; log in again".to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-fn insert(headers: &mut HeaderMap, name: &'static str, text: &str) -> Result<(), ModelError> {
-    headers.insert(HeaderName::from_static(name), secret(text)?);
+/// [`ModelError::Auth`] when one can stand in no header.
+pub(crate) fn add_to(headers: &mut HeaderMap, credentials: &[(&'static str, String)]) -> Result<(), ModelError> {
+    for (name, value) in credentials {
+        let mut value = HeaderValue::try_from(value.as_str())
+            .map_err(|_| ModelError::Auth("the token has a character that no token has; log in again".to_owned()))?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::from_static(name), value);
+    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod code;
 mod config;
 mod list;
+mod login;
 mod models;
 mod run;
 mod skills;
@@ -47,6 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Command::Tape(command) => tape::run(command, settings, workspace).await,
         Command::Tools { json } => list::tools(&builder(settings, workspace).build()?, json),
         Command::Hooks => list::hooks(&builder(settings, workspace).build()?),
+        Command::Login(command) => login::run(command, &settings).await,
         Command::Models(args) => models::run(args, settings, workspace).await,
         Command::Skills(command) => skills::run(command, settings, workspace, names_workspace).await,
         Command::Config(command) => config::run(command, &settings),

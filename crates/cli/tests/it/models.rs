@@ -76,3 +76,47 @@ fn a_model_that_does_not_answer_is_asked_once() {
     assert!(ran.err.contains("no such model"), "{}", ran.err);
     assert_eq!(server.requests().len(), 1);
 }
+
+#[test]
+fn copilot_is_asked_with_the_token_of_gh() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = ModelServer::with(|request| Reply::text(request.header("authorization").unwrap_or("no key")));
+    let home = TestHome::new().var("BUB_MODEL", "github-copilot:gpt").var("BUB_API_BASE", server.base_url());
+    let programs = home.workspace().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let gh = programs.join("gh");
+    std::fs::write(&gh, "#!/bin/sh\n[ \"$1 $2\" = 'auth token' ] && echo gho_test\n").unwrap();
+    std::fs::set_permissions(&gh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+    let home = home.var("PATH", path);
+    assert_eq!(home.run(&["run", "hello"]).ok(), "Bearer gho_test\n");
+    std::fs::write(&gh, "#!/bin/sh\nexit 4\n").unwrap();
+    let err = home.run(&["run", "hello"]).failed(1);
+    assert!(
+        err.contains("`gh auth token` gives no token (it ended with exit code 4)") && err.contains("gh auth login"),
+        "{err}"
+    );
+}
+
+#[test]
+fn login_runs_the_codex_program_and_reads_its_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = TestHome::new();
+    let codex = home.workspace().join("codex");
+    let script = "#!/bin/sh\necho \"$@\" > \"$CODEX_HOME/args\"\n\
+                  echo '{\"tokens\":{\"access_token\":\"t\",\"account_id\":\"acc-7\"}}' > \"$CODEX_HOME/auth.json\"\n";
+    std::fs::write(&codex, script).unwrap();
+    std::fs::set_permissions(&codex, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = home.workspace().join("codex-home");
+    let (program, folder_arg) = (codex.display().to_string(), folder.display().to_string());
+    let args = ["login", "codex", "--executable", &program, "--codex-home", &folder_arg];
+    let out = home.run(&[&args[..], &["--device-auth"]].concat()).ok();
+    assert!(out.starts_with("login: ok\naccount_id: acc-7\n") && out.contains("BUB_MODEL=codex:"), "{out}");
+    let told = std::fs::read_to_string(folder.join("args")).unwrap();
+    assert_eq!(told.trim(), "login -c cli_auth_credentials_store=\"file\" --device-auth");
+    std::fs::write(&codex, "#!/bin/sh\nexit 3\n").unwrap();
+    let err = home.run(&args).failed(1);
+    assert!(err.contains("login: failed: ") && err.contains("ended with exit code 3"), "{err}");
+    let err = home.run(&["login", "codex", "--executable", "/nowhere/codex"]).failed(1);
+    assert!(err.contains("login: failed: ") && err.contains("/nowhere/codex"), "{err}");
+}

@@ -11,11 +11,11 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bub_kernel::model::ModelError;
 use jiff::Timestamp;
-use reqwest::{Client, header::HeaderMap, redirect::Policy};
+use reqwest::{Client, redirect::Policy};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use super::{TokenSource, bearer, insert};
+use super::{Headers, TokenSource};
 
 /// Where tokens are renewed.
 const TOKEN_URL: &str = "https://auth.openai.com/oauth/token";
@@ -62,7 +62,7 @@ impl CodexLogin {
 
 #[async_trait]
 impl TokenSource for CodexLogin {
-    async fn headers(&self) -> Result<HeaderMap, ModelError> {
+    async fn headers(&self) -> Result<Headers, ModelError> {
         let mut refused = self.refused.lock().await;
         let mut login = Login::read(&self.file)?;
         if *refused || login.expires_within(EARLY) {
@@ -70,13 +70,16 @@ impl TokenSource for CodexLogin {
             login.write(&self.file)?;
             *refused = false;
         }
-        let mut headers = bearer(login.token("access_token").unwrap_or_default())?;
+        let token = login.token("access_token").unwrap_or_default();
+        let mut headers = vec![
+            ("authorization", format!("Bearer {token}")),
+            ("openai-beta", "responses=experimental".to_owned()),
+            ("originator", "bub".to_owned()),
+        ];
         let account = login.account();
         if !account.is_empty() {
-            insert(&mut headers, "chatgpt-account-id", &account)?;
+            headers.push(("chatgpt-account-id", account));
         }
-        insert(&mut headers, "openai-beta", "responses=experimental")?;
-        insert(&mut headers, "originator", "bub")?;
         Ok(headers)
     }
 

@@ -1,5 +1,7 @@
 //! The model providers and the options of requests, from the settings.
 
+mod copilot;
+
 use std::{
     fmt,
     sync::{Arc, OnceLock},
@@ -7,12 +9,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bub_kernel::model::{
-    ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, OutputFormat, ProviderTool, ToolChoice,
+use bub_kernel::{
+    environment::Environment,
+    model::{ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, OutputFormat, ProviderTool, ToolChoice},
 };
-use bub_models::{Provider, ProviderConfig, ProviderKind, Wire};
+use bub_models::{Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
 use serde_json::{Map, Value};
 
+use self::copilot::GhToken;
 use crate::settings::{Settings, SettingsError};
 
 /// What the connection's options may be, with their units.
@@ -26,12 +30,14 @@ pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
 
 /// The user's own providers, and those that are known. What a provider needs of the settings is looked
 /// up when it is first used: most runs use one of them, and commands none.
-pub(crate) fn providers(settings: &Settings) -> Vec<Arc<dyn ModelProvider>> {
+///
+/// `local` is this machine, whose programs know some of the credentials.
+pub(crate) fn providers(settings: &Settings, local: &Arc<dyn Environment>) -> Vec<Arc<dyn ModelProvider>> {
     let shared = Arc::new(settings.clone());
     let own: Vec<String> = settings.custom_providers().map(|(name, _)| name.to_lowercase()).collect();
     let known = known_names().filter(|it| !own.iter().any(|own| own == it)).map(str::to_owned).collect::<Vec<_>>();
     let configured = |name| -> Arc<dyn ModelProvider> {
-        Arc::new(ConfiguredProvider { name, settings: shared.clone(), provider: OnceLock::new() })
+        Arc::new(ConfiguredProvider { name, settings: shared.clone(), local: local.clone(), provider: OnceLock::new() })
     };
     own.into_iter().chain(known).map(configured).collect()
 }
@@ -40,6 +46,7 @@ pub(crate) fn providers(settings: &Settings) -> Vec<Arc<dyn ModelProvider>> {
 struct ConfiguredProvider {
     name: String,
     settings: Arc<Settings>,
+    local: Arc<dyn Environment>,
     provider: OnceLock<Result<Provider, String>>,
 }
 
@@ -52,7 +59,7 @@ impl fmt::Debug for ConfiguredProvider {
 impl ConfiguredProvider {
     fn provider(&self) -> Result<&Provider, ModelError> {
         self.provider
-            .get_or_init(|| config(&self.settings, &self.name).map(Provider::new))
+            .get_or_init(|| config(&self.settings, &self.name, &self.local).map(Provider::new))
             .as_ref()
             .map_err(|problem| ModelError::Config(problem.clone()))
     }
@@ -74,7 +81,7 @@ impl ModelProvider for ConfiguredProvider {
 }
 
 /// How a provider is reached: its key, its address, and the options of the connection.
-fn config(settings: &Settings, name: &str) -> Result<ProviderConfig, String> {
+fn config(settings: &Settings, name: &str, local: &Arc<dyn Environment>) -> Result<ProviderConfig, String> {
     let endpoint = settings.endpoint(name);
     let kind: ProviderKind = endpoint.provider.parse().map_err(|err: ModelError| err.to_string())?;
     let mut config = ProviderConfig::new(name, kind);
@@ -83,11 +90,20 @@ fn config(settings: &Settings, name: &str) -> Result<ProviderConfig, String> {
         config.api_key = Some(key.secret.expose().to_owned());
     }
     config.api_base = endpoint.api_base.map(|it| it.url);
+    config.tokens = tokens(kind, settings, local);
     apply_client_args(&mut config, &settings.client_args)?;
     if let Some(format) = endpoint.api_format {
         config.api_format = Some(format.parse().map_err(|err: ModelError| format!("providers.{name}: {err}"))?);
     }
     Ok(config)
+}
+
+/// What gives a kind's passing credentials.
+fn tokens(kind: ProviderKind, _settings: &Settings, local: &Arc<dyn Environment>) -> Option<Arc<dyn TokenSource>> {
+    match kind {
+        ProviderKind::GithubCopilot => Some(Arc::new(GhToken { environment: local.clone() })),
+        _ => None,
+    }
 }
 
 /// Checks the options of the connection and of requests, so that a mistake is told at the start.
