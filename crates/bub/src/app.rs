@@ -10,6 +10,7 @@ use bub_kernel::{
     environment::{Environment, EnvironmentError},
     event::EventBus,
     hooks::Hooks,
+    message::Media,
     plugin::{Plugin, PluginError, Registry},
     tape::TapeName,
 };
@@ -17,6 +18,7 @@ use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 
 use crate::{
     defaults::DefaultHooks,
+    images::ScaleImages,
     locks::FileLocks,
     model_settings,
     settings::{CodeRunnerChoice, HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
@@ -138,6 +140,9 @@ impl Builder {
         for provider in model_settings::providers(&settings, &environment) {
             registry.models(provider);
         }
+        if settings.max_image_side > 0 {
+            registry.hooks(ScaleImages::new(settings.max_image_side));
+        }
         let mut failures = Vec::new();
         for plugin in &plugins {
             if let Err(err) = registry.load(&**plugin) {
@@ -155,20 +160,21 @@ impl Builder {
             registry,
             settings: engine_settings(&settings),
             store: store.clone(),
-            environment,
+            environment: environment.clone(),
             workspace: workspace.clone(),
             clock,
             events,
             mask: secrets.mask(),
             locks: Some(locks.clone()),
         });
-        Ok(App { runtime, settings, store, locks, workspace, skills, hooks, failures })
+        Ok(App { runtime, local: environment, settings, store, locks, workspace, skills, hooks, failures })
     }
 }
 
 /// An application: a runtime and what it was made of.
 pub struct App {
     runtime: Runtime,
+    local: Arc<dyn Environment>,
     settings: Settings,
     store: Arc<JsonlStore>,
     locks: Arc<dyn SessionLocks>,
@@ -204,6 +210,15 @@ impl App {
     #[must_use]
     pub fn store(&self) -> &Arc<JsonlStore> {
         &self.store
+    }
+
+    /// Media for a prompt: from a file of this machine, a web address (which the provider fetches), or a
+    /// data URL. A file may have up to [`MAX_FILE_BYTES`](bub_code::MAX_FILE_BYTES).
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub async fn media(&self, place: &str) -> Result<Media, String> {
+        bub_code::load_media(&*self.local, place, None).await
     }
 
     /// Keeps turns of other processes away from the session of a tape until the guard is dropped, as a

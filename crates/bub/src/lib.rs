@@ -5,6 +5,7 @@
 
 mod app;
 mod defaults;
+mod images;
 mod locks;
 mod model_settings;
 pub mod settings;

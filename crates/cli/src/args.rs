@@ -91,6 +91,10 @@ pub(crate) struct RunArgs {
     /// What to say (after `--` if it begins with a dash); `-`, or nothing when input is piped, reads standard input
     pub(crate) message: Option<String>,
 
+    /// Show the model an image, audio or video: a file, a web address or a data URL; may be repeated
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) attach: Vec<String>,
+
     /// Session to continue [default: CHANNEL:CHAT_ID]
     #[arg(long, value_name = "ID")]
     pub(crate) session_id: Option<String>,

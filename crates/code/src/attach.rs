@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bub_kernel::{
+    environment::Environment,
     error::ToolError,
     message::{Media, MediaKind, MediaSource},
     text::human_size,
@@ -79,35 +80,45 @@ impl Attach {
         };
         let failed = |reason: String| ToolError::invalid(format!("Cannot load the {kind}: {reason}"));
         let media = match args.get(kind) {
-            Some(Value::String(place)) => self.load(ctx, place).await.map_err(failed)?,
+            Some(Value::String(place)) => load_media(&*ctx.env, place, Some(self.kind)).await.map_err(failed)?,
             Some(value) => media::decode(value)?,
             None => return Err(failed("nothing was passed".to_owned())),
         };
         attachments.push(media).map_err(failed)?;
         Ok(format!("The {kind} is attached to the run_code result."))
     }
+}
 
-    /// Finds what a text means: an address, a data URL, or a path in the environment.
-    async fn load(&self, ctx: &ToolContext, place: &str) -> Result<Media, String> {
-        let lower = place.get(..8).unwrap_or(place).to_ascii_lowercase();
-        if lower.starts_with("data:") {
-            let (media_type, bytes) = media::split_data_url(place)?;
-            return Ok(self.inline(media_type, &bytes));
-        }
-        if ["http://", "https://", "gs://"].iter().any(|it| lower.starts_with(it)) {
-            let path = place.split(['?', '#']).next().and_then(|it| it.split_once("://")?.1.split_once('/'));
-            let media_type = path.and_then(|(_, it)| media::guess_type(it)).ok_or_else(|| cannot_guess(place))?;
-            return Ok(Media { kind: self.kind, media_type, source: MediaSource::Url(place.to_owned()) });
-        }
-        let media_type = media::guess_type(place).ok_or_else(|| cannot_guess(place))?;
-        let path = ctx.env.resolve(place).map_err(|err| err.to_string())?;
-        let bytes = ctx.env.read_bytes(&path, MAX_FILE_BYTES).await.map_err(|err| err.to_string())?;
-        Ok(self.inline(media_type, &bytes))
+/// Finds what a text means: an address, a data URL, or a path in the environment. Without a kind, its
+/// media type tells it.
+///
+/// # Errors
+/// A sentence for people.
+pub async fn load_media(env: &dyn Environment, place: &str, kind: Option<MediaKind>) -> Result<Media, String> {
+    let lower = place.get(..8).unwrap_or(place).to_ascii_lowercase();
+    let of = |media_type: String, source| match kind.or_else(|| kind_of(&media_type)) {
+        Some(kind) => Ok(Media { kind, media_type, source }),
+        None => Err(format!("'{media_type}' is no image, audio or video")),
+    };
+    if lower.starts_with("data:") {
+        let (media_type, bytes) = media::split_data_url(place)?;
+        return of(media_type, MediaSource::Data(STANDARD.encode(bytes)));
     }
+    if ["http://", "https://", "gs://"].iter().any(|it| lower.starts_with(it)) {
+        let path = place.split(['?', '#']).next().and_then(|it| it.split_once("://")?.1.split_once('/'));
+        let media_type = path.and_then(|(_, it)| media::guess_type(it)).ok_or_else(|| cannot_guess(place))?;
+        return of(media_type, MediaSource::Url(place.to_owned()));
+    }
+    let media_type = media::guess_type(place).ok_or_else(|| cannot_guess(place))?;
+    let path = env.resolve(place).map_err(|err| err.to_string())?;
+    let bytes = env.read_bytes(&path, MAX_FILE_BYTES).await.map_err(|err| err.to_string())?;
+    of(media_type, MediaSource::Data(STANDARD.encode(bytes)))
+}
 
-    fn inline(&self, media_type: String, bytes: &[u8]) -> Media {
-        Media { kind: self.kind, media_type, source: MediaSource::Data(STANDARD.encode(bytes)) }
-    }
+/// The kind that a media type begins with.
+fn kind_of(media_type: &str) -> Option<MediaKind> {
+    let kinds = [MediaKind::Image, MediaKind::Audio, MediaKind::Video];
+    kinds.into_iter().find(|it| media_type.split('/').next() == Some(it.as_str()))
 }
 
 fn cannot_guess(place: &str) -> String {

@@ -25,7 +25,7 @@ pub mod stub;
 mod stubs;
 pub mod values;
 
-pub use attach::{Attach, MAX_ATTACHED_BYTES, MAX_ATTACHMENTS, MAX_FILE_BYTES};
+pub use attach::{Attach, MAX_ATTACHED_BYTES, MAX_ATTACHMENTS, MAX_FILE_BYTES, load_media};
 pub use bridge::{ModelChoice, ModelResolver, Models};
 pub use choice::{BuiltinRunners, RunnerChoice};
 pub use code_mode::{CodeModeSwitch, SessionCodeMode};

@@ -82,6 +82,8 @@ pub struct Settings {
     pub shell: ShellSettings,
     /// `web.fetch`.
     pub web: WebSettings,
+    /// The most pixels of an image's longer side when it is sent; 2,000 by default, 0 is no limit.
+    pub max_image_side: u32,
     /// Telegram.
     pub telegram: TelegramSettings,
     /// When tapes are flushed to the disk.
@@ -225,6 +227,7 @@ impl Settings {
             spill_threshold: values.small(&table::SPILL_THRESHOLD).unwrap_or_default(),
             shell: values.shell(),
             web: values.web(),
+            max_image_side: values.small(&table::MEDIA_MAX_IMAGE_SIDE).unwrap_or_default(),
             telegram: values.telegram(),
             tape_sync: match values.text(&table::TAPE_SYNC).as_deref() {
                 Some("never") => TapeSync::Never,

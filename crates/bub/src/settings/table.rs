@@ -203,6 +203,13 @@ pub(crate) const WEB_MAX_BYTES: Setting = setting(
     Preset::Value("10485760"),
     "The largest body that `web.fetch` reads, in bytes after decompression.",
 );
+pub(crate) const MEDIA_MAX_IMAGE_SIDE: Setting = setting(
+    "media.max_image_side",
+    "BUB_MEDIA_MAX_IMAGE_SIDE",
+    Kind::Whole(0, 65_535),
+    Preset::Value("2000"),
+    "Images with more pixels on their longer side are scaled down to it before they are sent; 0 sends them as they are.",
+);
 pub(crate) const WEB_PRIVATE_ADDRESSES: Setting = setting(
     "web.private_addresses",
     "BUB_WEB_PRIVATE_ADDRESSES",
@@ -301,6 +308,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     WEB_RENDER_HTML,
     WEB_MAX_BYTES,
     WEB_PRIVATE_ADDRESSES,
+    MEDIA_MAX_IMAGE_SIDE,
     CODE_RUNNER,
     PYTHON,
     SKILL_DIRS,

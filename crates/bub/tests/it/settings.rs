@@ -772,6 +772,7 @@ fn show_lists_everything_with_its_place() {
         web.render_html = markdown (default)
         web.max_bytes = 10485760 (default)
         web.private_addresses = auto (default)
+        media.max_image_side = 2000 (default)
         code.runner = auto (default)
         python = python3 (default)
         skill_dirs = `.agents/skills` of the workspace and of the home folder, and bub's own (default)

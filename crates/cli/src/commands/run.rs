@@ -8,8 +8,12 @@ use std::{
 
 use anyhow::Result;
 use bub::{
-    TurnOptions,
-    kernel::turn::{Inbound, Prompt, SessionId},
+    App, TurnOptions,
+    kernel::{
+        message::Part,
+        text::elide,
+        turn::{Inbound, Prompt, SessionId},
+    },
     settings::Settings,
 };
 
@@ -29,7 +33,7 @@ pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -
         channel: args.channel.clone(),
         chat: args.chat_id.clone(),
         session: Some(SessionId(session.clone())),
-        prompt: Prompt::Text(message),
+        prompt: prompt(&app, message, &args.attach).await?,
         context: vec![("sender_id".to_owned(), args.sender_id.clone())],
         local: args.channel == "cli",
     };
@@ -45,6 +49,30 @@ pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -
         Output::StreamJson => Box::new(JsonPrinter::as_it_happens(&args, &session)),
     };
     play(app, inbound, options, &mut *printer).await
+}
+
+/// The message with what is attached to it.
+async fn prompt(app: &App, message: String, attached: &[String]) -> Result<Prompt> {
+    if attached.is_empty() {
+        return Ok(Prompt::Text(message));
+    }
+    if message.starts_with(&app.settings().command_prefix) {
+        return Err(UsageError("--attach shows the model something; a command has no use for it".to_owned()).into());
+    }
+    let mut parts = vec![Part::Text(message)];
+    for place in attached {
+        // A path is that of the folder where the command was typed, whatever the workspace.
+        let is_address = place.contains("://") || place.get(..5).is_some_and(|it| it.eq_ignore_ascii_case("data:"));
+        let place = match std::path::absolute(place) {
+            Ok(path) if !is_address => path.to_string_lossy().into_owned(),
+            _ => place.clone(),
+        };
+        let media = app.media(&place).await;
+        parts.push(Part::Media(
+            media.map_err(|why| UsageError(format!("cannot attach {}: {why}", elide(&place, 200))))?,
+        ));
+    }
+    Ok(Prompt::Parts(parts))
 }
 
 /// The message: the argument, or standard input.

@@ -227,3 +227,34 @@ fn other_servers_are_set_as_providers() {
     assert_eq!(request.header("authorization"), Some("Bearer k-0123456789"));
     assert_eq!(request.body["model"], "big");
 }
+
+#[test]
+fn files_and_addresses_are_attached() {
+    let server = ModelServer::start();
+    server.reply(Reply::text("a square")).reply(Reply::text("still a square"));
+    let home = TestHome::with_model(&server);
+    let png = [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A];
+    home.write("square.png", png);
+    let path = home.workspace().join("square.png").display().to_string();
+    let run = ["run", "what is it?", "--attach", &path, "-a", "https://x.org/y.jpg"];
+    assert_eq!(home.run(&run).ok(), "a square\n");
+    assert_eq!(home.run(&["run", "and now?"]).ok(), "still a square\n");
+    for request in server.chats() {
+        let message = request.messages().iter().find(|it| it["content"].is_array()).cloned().unwrap();
+        let content = message["content"].as_array().unwrap();
+        assert!(content[0]["text"].as_str().unwrap().ends_with("what is it?"), "{message}");
+        assert_eq!(content[1]["image_url"]["url"], "data:image/png;base64,iVBORw0KGgo=");
+        assert_eq!(content[2]["image_url"]["url"], "https://x.org/y.jpg");
+    }
+    home.write("notes.txt", "hi");
+    let notes = home.workspace().join("notes.txt").display().to_string();
+    for (args, expected) in [
+        (["run", "x", "--attach", "missing.png"], "cannot attach"),
+        (["run", "x", "--attach", notes.as_str()], "'text/plain' is no image, audio or video"),
+        (["run", "x", "--attach", "data:image/png;base64,!"], "the data URL is not base64"),
+        (["run", ",help", "--attach", path.as_str()], "a command has no use for it"),
+    ] {
+        let err = home.run(&args).failed(2);
+        assert!(err.contains(expected), "{err}");
+    }
+}
