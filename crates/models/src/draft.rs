@@ -131,7 +131,7 @@ impl Draft {
 
     /// A call of one of the provider's own tools.
     pub(crate) fn provider_tool_call(&mut self, name: String, input: Value) -> Result<(), ModelError> {
-        self.grow(name.len())?;
+        self.grow(name.len().saturating_add(input.to_string().len()))?;
         self.events.push_back(ModelEvent::ProviderToolCall { name, input });
         Ok(())
     }

@@ -9,7 +9,7 @@ use reqwest::header::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{errors, kind::ProviderKind, provider::Endpoint};
+use crate::{errors, gemini, kind::ProviderKind, provider::Endpoint, wire::Wire};
 
 #[derive(Deserialize)]
 struct Reply {
@@ -38,6 +38,9 @@ struct Usage {
 
 /// Asks for a vector for each text.
 pub(crate) async fn embed(endpoint: &Endpoint, request: &EmbedRequest) -> Result<Embeddings, ModelError> {
+    if matches!(endpoint.wire, Ok(Wire::Gemini)) {
+        return gemini::embed(endpoint, request).await;
+    }
     let mut body = json!({"model": request.model, "input": request.texts, "encoding_format": "float"});
     if let (Some(dimensions), Some(fields)) = (request.dimensions, body.as_object_mut()) {
         let key = if endpoint.kind == ProviderKind::Mistral { "output_dimension" } else { "dimensions" };
@@ -49,20 +52,29 @@ pub(crate) async fn embed(endpoint: &Endpoint, request: &EmbedRequest) -> Result
 }
 
 fn read(bytes: &[u8], request: &EmbedRequest) -> Result<Embeddings, ModelError> {
-    let reply: Reply = serde_json::from_slice(bytes)
-        .map_err(|err| ModelError::Protocol(format!("the embeddings are not understood: {err}")))?;
+    let reply: Reply = serde_json::from_slice(bytes).map_err(|err| not_understood(&err))?;
     if let Some(error) = reply.error.filter(|it| !it.is_null()) {
         return Err(errors::of_event(&error));
     }
     let mut items = reply.data;
     items.sort_by_key(|it| it.index.unwrap_or(usize::MAX));
-    if items.len() != request.texts.len() {
-        let (came, asked) = (items.len(), request.texts.len());
-        return Err(ModelError::Protocol(format!("{came} embeddings came for {asked} texts")));
-    }
+    check_count(items.len(), request.texts.len())?;
     Ok(Embeddings {
         vectors: items.into_iter().map(|it| it.embedding).collect(),
         model: reply.model.unwrap_or_else(|| request.model.clone()),
         usage: reply.usage.map(|it| TokenUsage { input_tokens: it.prompt_tokens, ..TokenUsage::default() }),
     })
+}
+
+/// The error for a reply that is none of its wire.
+pub(crate) fn not_understood(err: &serde_json::Error) -> ModelError {
+    ModelError::Protocol(format!("the embeddings are not understood: {err}"))
+}
+
+/// Checks that there is a vector for each text.
+pub(crate) fn check_count(came: usize, asked: usize) -> Result<(), ModelError> {
+    if came == asked {
+        return Ok(());
+    }
+    Err(ModelError::Protocol(format!("{came} embeddings came for {asked} texts")))
 }

@@ -30,8 +30,9 @@ impl From<ModelError> for Failure {
 
 /// Reads a reply whose status tells of an error.
 pub(crate) fn of_status(status: u16, headers: &HeaderMap, body: &[u8]) -> Failure {
-    let retry_after = retry::asked_wait(headers);
-    Failure { error: classify(status, Words::of_body(body), retry_after), retry_after }
+    let words = Words::of_body(body);
+    let retry_after = retry::asked_wait(headers).or(words.retry_after);
+    Failure { error: classify(status, words, retry_after), retry_after }
 }
 
 /// Reads the `error` of an event or a body whose status told of none.
@@ -39,20 +40,24 @@ pub(crate) fn of_event(error: &Value) -> ModelError {
     let words = Words::of_value(error).unwrap_or_default();
     let has = |parts: &[&str]| parts.iter().any(|it| words.code.contains(it));
     if let Some(status) = words.status {
-        return classify(status, words, None);
+        let retry_after = words.retry_after;
+        return classify(status, words, retry_after);
     }
     let message = words.message.clone();
-    if is_context_overflow(&words.message) || is_context_overflow(&words.code) {
+    if has(&["resource_exhausted"]) {
+        // Before the words, which tell of a limit on tokens too.
+        ModelError::RateLimited { message, retry_after: words.retry_after }
+    } else if is_context_overflow(&words.message) || is_context_overflow(&words.code) {
         ModelError::ContextLength(message)
     } else if has(&["rate_limit", "too_many_requests", "quota"]) {
-        ModelError::RateLimited { message, retry_after: None }
+        ModelError::RateLimited { message, retry_after: words.retry_after }
     } else if has(&["overloaded", "capacity", "unavailable"]) {
-        ModelError::Overloaded { message, retry_after: None }
-    } else if has(&["authentication", "api_key", "permission", "unauthorized"]) {
+        ModelError::Overloaded { message, retry_after: words.retry_after }
+    } else if has(&["authentication", "unauthenticated", "api_key", "permission", "unauthorized"]) {
         ModelError::Auth(message)
     } else if has(&["content_filter", "content_policy"]) {
         ModelError::ContentFilter(message)
-    } else if has(&["invalid_request", "not_found"]) {
+    } else if has(&["invalid_request", "invalid_argument", "not_found"]) {
         ModelError::Rejected { status: None, message }
     } else {
         ModelError::Failed { status: None, message }
@@ -63,6 +68,10 @@ fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelEr
     let Words { message, code, .. } = words;
     match status {
         401 | 403 => ModelError::Auth(format!("{message} (HTTP {status})")),
+        // Google's way to refuse a key.
+        400 if code.contains("api_key_invalid") || message.contains("API key not valid") => {
+            ModelError::Auth(format!("{message} (HTTP {status})"))
+        }
         400 | 413 | 422 if is_context_overflow(&message) || is_context_overflow(&code) => {
             ModelError::ContextLength(message)
         }
@@ -86,6 +95,7 @@ fn is_context_overflow(words: &str) -> bool {
     };
     near("context", 20, &["length", "window", "size"])
         || near("maximum", 20, &["context"])
+        || near("exceeds the maximum", 1, &["number of tokens"])
         || near("token", 10, &["limit"])
         || near("prompt", 10, &["too long"])
         || is_over_token_maximum(&words)
@@ -111,9 +121,11 @@ fn is_over_token_maximum(words: &str) -> bool {
 #[derive(Debug, Default)]
 struct Words {
     message: String,
-    /// Its code and its type, in lower case.
+    /// Its code, its type and its reasons, in lower case.
     code: String,
     status: Option<u16>,
+    /// How long it asks to wait.
+    retry_after: Option<Duration>,
 }
 
 impl Words {
@@ -155,8 +167,20 @@ impl Words {
         }
         let code = [text("code"), text("type"), text("status")].into_iter().flatten().collect::<Vec<_>>();
         let status = code.iter().filter_map(|it| it.parse().ok()).find(|it| (400..600).contains(it));
-        Some(Self { message: shorten(&message, MAX_ERROR_CHARS), code: code.join(" ").to_lowercase(), status })
+        // Google tells more in a list.
+        let details = || object.get("details").and_then(Value::as_array).into_iter().flatten();
+        let detail = |key: &'static str| details().filter_map(move |it| it.get(key)?.as_str());
+        let retry_after = detail("retryDelay").find_map(seconds);
+        let code = code.into_iter().chain(detail("reason").map(str::to_owned)).collect::<Vec<_>>();
+        let (message, code) = (shorten(&message, MAX_ERROR_CHARS), code.join(" ").to_lowercase());
+        Some(Self { message, code, status, retry_after })
     }
+}
+
+/// A time such as `17s` or `0.5s`.
+fn seconds(text: &str) -> Option<Duration> {
+    let number: f64 = text.trim().strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(number).ok()
 }
 
 /// One line of at most `limit` characters.
@@ -252,6 +276,45 @@ mod tests {
             r#"ContextLength("no: This model's maximum context is 8192")"#,
         );
         check(400, r#"{"error":{"message":"no","code":"content_filter"}}"#, r#"ContentFilter("no")"#);
+    }
+
+    #[test]
+    fn googles_details_are_read() {
+        let of = |code: u16, status: &str, message: &str, details: Value| {
+            json!({"error": {"code": code, "message": message, "status": status, "details": details}}).to_string()
+        };
+        let wait = json!([{"@type": "type.googleapis.com/google.rpc.Help", "links": []},
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]);
+        check(
+            429,
+            &of(429, "RESOURCE_EXHAUSTED", "quota: input_token_count, limit: 5", wait.clone()),
+            r#"RateLimited { message: "quota: input_token_count, limit: 5", retry_after: Some(17.5s) }"#,
+        );
+        check(
+            503,
+            &of(503, "UNAVAILABLE", "busy", json!([{"retryDelay": "soon"}, 7])),
+            r#"Overloaded { message: "busy (HTTP 503)", retry_after: None }"#,
+        );
+        let refused = "API key not valid. Please pass a valid API key.";
+        let expected = format!("Auth({:?})", format!("{refused} (HTTP 400)"));
+        check(400, &of(400, "INVALID_ARGUMENT", refused, Value::Null), &expected);
+        let reason = json!([{"reason": "API_KEY_INVALID"}]);
+        check(400, &of(400, "INVALID_ARGUMENT", "API key expired", reason), r#"Auth("API key expired (HTTP 400)")"#);
+        let long = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).";
+        check(400, &of(400, "INVALID_ARGUMENT", long, Value::Null), &format!("ContextLength({long:?})"));
+        check(
+            400,
+            &of(400, "INVALID_ARGUMENT", "no such field", Value::Null),
+            r#"Rejected { status: Some(400), message: "no such field" }"#,
+        );
+        // The header counts more, and events are read in the same way.
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "3".parse().unwrap());
+        let body = of(429, "RESOURCE_EXHAUSTED", "slow", wait.clone());
+        assert_eq!(of_status(429, &headers, body.as_bytes()).retry_after, Some(Duration::from_secs(3)));
+        let event = of_event(&json!({"message": "token limit", "status": "RESOURCE_EXHAUSTED", "details": wait}));
+        let expected = r#"RateLimited { message: "token limit", retry_after: Some(17.5s) }"#;
+        assert_eq!(format!("{event:?}"), expected);
     }
 
     #[test]

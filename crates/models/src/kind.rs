@@ -37,6 +37,8 @@ pub enum ProviderKind {
     MiniMax,
     /// GitHub Copilot, with the login of the program `gh`.
     GithubCopilot,
+    /// Google's Gemini API.
+    Google,
     /// Magpie, a gateway on this machine.
     Magpie,
     /// Typesafe, which decides questions and writes no answers.
@@ -75,7 +77,7 @@ const USUAL: Facts = Facts {
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::OpenAi,
         Self::OpenAiCompatible,
         Self::OpenRouter,
@@ -90,6 +92,7 @@ impl ProviderKind {
         Self::Together,
         Self::MiniMax,
         Self::GithubCopilot,
+        Self::Google,
         Self::Magpie,
         Self::Typesafe,
     ];
@@ -172,6 +175,15 @@ impl ProviderKind {
                 chat: Dialect::OPENAI,
                 ..USUAL
             },
+            Self::Google => Facts {
+                name: "google",
+                aliases: &["gemini"],
+                base: Some("https://generativelanguage.googleapis.com/v1beta"),
+                path: "/v1beta",
+                wires: &[Wire::Gemini],
+                key_header: Some("x-goog-api-key"),
+                ..USUAL
+            },
             Self::Magpie => Facts { name: "magpie", base: Some("http://127.0.0.1:3425/v1"), needs_key: false, ..USUAL },
             Self::Typesafe => Facts { name: "typesafe", base: Some("https://api.typesafe.ai/v1"), wires: &[], ..USUAL },
         }
@@ -218,6 +230,8 @@ impl ProviderKind {
     pub(crate) fn list_path(self) -> &'static str {
         match self {
             Self::MiniMax => "/v1/models",
+            // Its pages are of 50 unless asked for more.
+            Self::Google => "/models?pageSize=1000",
             _ => "/models",
         }
     }

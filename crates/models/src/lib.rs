@@ -6,7 +6,7 @@
 //! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
 //! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
 //! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
-//! `errors`, `retry`, `tokens`; then each wire: `chat`; and `embed` (texts to vectors), `decide`
+//! `errors`, `retry`, `tokens`; then each wire: `chat`, `gemini`; and `embed` (texts to vectors), `decide`
 //! (answers to typed questions), `list` (what a provider offers).
 
 mod calls;
@@ -16,6 +16,7 @@ mod decode;
 mod draft;
 mod embed;
 mod errors;
+mod gemini;
 mod history;
 mod http;
 mod kind;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     chat::{self, ChatReader},
     draft::Draft,
+    gemini::{self, GeminiReader},
     kind::ProviderKind,
 };
 
@@ -17,6 +18,8 @@ use crate::{
 pub enum Wire {
     /// OpenAI's chat completions.
     Chat,
+    /// Google's Gemini API.
+    Gemini,
 }
 
 /// What a wire needs to know of the server, beside the request.
@@ -32,27 +35,29 @@ pub(crate) struct Asked<'a> {
 
 impl Wire {
     /// All wires.
-    pub const ALL: [Self; 1] = [Self::Chat];
+    pub const ALL: [Self; 2] = [Self::Chat, Self::Gemini];
 
     /// Its name in settings (`api_format`) and on tapes.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
+            Self::Gemini => "gemini",
         }
     }
 
     /// Where requests go, below the base URL.
-    pub(crate) fn path(self, _model: &str) -> String {
+    pub(crate) fn path(self, model: &str) -> String {
         match self {
             Self::Chat => "/chat/completions".to_owned(),
+            Self::Gemini => gemini::path(model),
         }
     }
 
     /// Headers that each request has.
     pub(crate) fn headers(self) -> HeaderMap {
         match self {
-            Self::Chat => HeaderMap::new(),
+            Self::Chat | Self::Gemini => HeaderMap::new(),
         }
     }
 
@@ -66,6 +71,7 @@ impl Wire {
     pub(crate) fn body(self, asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
         match self {
             Self::Chat => chat::body(asked),
+            Self::Gemini => gemini::body(asked),
         }
     }
 
@@ -73,6 +79,7 @@ impl Wire {
     pub(crate) fn reader(self) -> Box<dyn WireReader> {
         match self {
             Self::Chat => Box::<ChatReader>::default(),
+            Self::Gemini => Box::<GeminiReader>::default(),
         }
     }
 }

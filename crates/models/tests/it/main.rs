@@ -1,10 +1,11 @@
-//! The chat wire against a scripted server on loopback.
+//! The wires against a scripted server on loopback; what stands here without a folder is the chat wire.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod answers;
 mod cuts;
 mod embeddings;
 mod failures;
+mod gemini;
 mod lists;
 mod logins;
 mod requests;
