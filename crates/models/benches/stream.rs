@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bub_kernel::{
-    message::{Message, Role},
+    message::{Message, Role, ToolCallRequest},
     model::{ModelClient, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
@@ -14,10 +14,13 @@ use bub_models::{Provider, ProviderConfig, ProviderKind};
 use bub_testing::{ModelServer, Reply};
 use divan::{Bencher, counter::ItemsCount};
 use futures::StreamExt;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// How many deltas a stream has.
 const N_DELTAS: usize = 20_000;
+
+/// How many messages a long conversation has.
+const N_MESSAGES: usize = 2_000;
 
 fn main() {
     divan::main();
@@ -35,21 +38,46 @@ fn stream(deltas: impl Iterator<Item = Value>) -> Reply {
     Reply::raw_sse([text]).pieces_of(64 * 1024)
 }
 
-fn measure(bencher: Bencher<'_, '_>, reply: Reply) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let server = ModelServer::with(move |_| reply.clone());
-    let mut config = ProviderConfig::new("bench", ProviderKind::OpenAiCompatible);
-    config.api_base = Some(server.base_url());
-    let client: Arc<dyn ModelClient> = Provider::new(config).client("m").expect("a client");
-    let request = ModelRequest {
+/// A stream of the Gemini API, one event a list of parts.
+fn gemini_stream(lists: impl Iterator<Item = Value>) -> Reply {
+    let mut text = String::new();
+    for parts in lists {
+        let candidate = json!({"content": {"parts": parts, "role": "model"}, "index": 0});
+        let usage = json!({"promptTokenCount": 9, "candidatesTokenCount": 9, "totalTokenCount": 18});
+        let event = json!({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"});
+        text.push_str(&format!("data: {event}\r\n\r\n"));
+    }
+    text.push_str("data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\r\n\r\n");
+    Reply::raw_sse([text]).pieces_of(64 * 1024)
+}
+
+fn request(messages: Vec<Message>) -> ModelRequest {
+    ModelRequest {
         run: RunId("run-bench".into()),
         model: "m".into(),
         system: None,
-        messages: vec![Message::text(Role::User, "hello")],
+        messages,
         tools: Vec::new(),
         options: ModelOptions::default(),
-    };
-    bencher.counter(ItemsCount::new(N_DELTAS)).bench_local(|| {
+    }
+}
+
+fn hello() -> ModelRequest {
+    request(vec![Message::text(Role::User, "hello")])
+}
+
+fn measure(bencher: Bencher<'_, '_>, reply: Reply) {
+    play(bencher, ProviderKind::OpenAiCompatible, reply, N_DELTAS, hello());
+}
+
+/// Asks a server that always replies so, and counts the work as `n_items`.
+fn play(bencher: Bencher<'_, '_>, kind: ProviderKind, reply: Reply, n_items: usize, request: ModelRequest) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = ModelServer::with(move |_| reply.clone());
+    let mut config = ProviderConfig::new("bench", kind);
+    config.api_base = Some(server.base_url());
+    let client: Arc<dyn ModelClient> = Provider::new(config).client("m").expect("a client");
+    bencher.counter(ItemsCount::new(n_items)).bench_local(|| {
         runtime.block_on(async {
             let mut events = client.stream(&request).await.expect("a stream");
             let mut n_events = 0_usize;
@@ -74,4 +102,39 @@ fn arguments(bencher: Bencher<'_, '_>) {
     let first = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
     let piece = json!({"tool_calls": [{"index": 0, "function": {"arguments": "x".repeat(50)}}]});
     measure(bencher, stream(std::iter::once(first).chain((1..N_DELTAS).map(|_| piece.clone()))));
+}
+
+/// Words by the Gemini API, one at a time.
+#[divan::bench(sample_count = 20)]
+fn gemini_text(bencher: Bencher<'_, '_>) {
+    let reply = gemini_stream((0..N_DELTAS).map(|it| json!([{"text": format!("tok{it} ")}])));
+    play(bencher, ProviderKind::Google, reply, N_DELTAS, hello());
+}
+
+/// One call by the Gemini API whose arguments are a megabyte in one event.
+#[divan::bench(sample_count = 20)]
+fn gemini_arguments(bencher: Bencher<'_, '_>) {
+    let call = json!([{"functionCall": {"name": "f", "args": {"content": "x\n".repeat(500_000)}}}]);
+    play(bencher, ProviderKind::Google, gemini_stream(std::iter::once(call)), 1, hello());
+}
+
+/// A request of [`N_MESSAGES`] to the Gemini API: a question, then calls with their results.
+#[divan::bench(sample_count = 20)]
+fn gemini_request(bencher: Bencher<'_, '_>) {
+    let mut messages = vec![Message::text(Role::User, "hello")];
+    for idx in 0..N_MESSAGES / 2 {
+        let mut metadata = Map::new();
+        metadata.insert("thoughtSignature".into(), "c2lnbmF0dXJl".repeat(20).into());
+        let call = ToolCallRequest {
+            id: format!("call_{idx}"),
+            name: "fs_read".into(),
+            arguments: format!("{{\"path\": \"src/file{idx}.rs\", \"limit\": 100}}"),
+            metadata,
+        };
+        let mut said = Message::text(Role::Assistant, "Reading the next file.");
+        said.tool_calls.push(call.clone());
+        messages.extend([said, Message::tool_result(call, &json!("let it = 1;\n".repeat(20)))]);
+    }
+    let reply = gemini_stream(std::iter::once(json!([{"text": "ok"}])));
+    play(bencher, ProviderKind::Google, reply, N_MESSAGES, request(messages));
 }

@@ -7,6 +7,8 @@ mod deferred;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod gemini;
+#[cfg(test)]
 mod media;
 mod settings;
 #[cfg(test)]
