@@ -24,6 +24,9 @@ const OVERFLOW_ANCHOR: &str = "auto_handoff/context_overflow";
 const MAX_NESTED_STEPS: usize = 500;
 /// After so many steps in a row whose calls are the same and fail in the same way, the turn ends.
 const MAX_SAME_FAILURES: usize = 20;
+/// After so many pauses in a row the turn ends. A provider pauses after some ten calls of its own tools;
+/// an answer that needs more than a few hundred of them will not end at all.
+const MAX_PAUSES: usize = 30;
 
 /// Runs a turn to its final text.
 ///
@@ -95,6 +98,7 @@ impl Run<'_> {
         let nested = (self.ctx.state.depth > 0).then_some(MAX_NESTED_STEPS);
         let max_steps = self.inner.settings.max_steps.or(nested);
         let mut same = SameFailures::default();
+        let mut pauses = 0;
         loop {
             if self.ctx.cancel.is_cancelled() {
                 return Err(TurnError::Cancelled);
@@ -121,19 +125,34 @@ impl Run<'_> {
             match step.run().await {
                 Ok(end) => {
                     result.text.push_str(&end.text);
-                    result.answer = end.text;
+                    // What comes after a pause is the rest of one answer.
+                    if pauses == 0 {
+                        result.answer.clear();
+                    }
+                    result.answer.push_str(&end.text);
                     result.usage = end.usage.or(result.usage);
                     if same.count(end.failure) >= MAX_SAME_FAILURES {
                         let err = TurnError::Repeating { times: MAX_SAME_FAILURES };
                         self.step_finished(started, "error", Some(err.to_string())).await?;
                         return Err(err);
                     }
-                    let goes_on = end.called || self.inner.sessions.has_pending(&self.ctx.session);
+                    pauses = if end.paused { pauses + 1 } else { 0 };
+                    if pauses > MAX_PAUSES {
+                        let err = TurnError::Paused { times: pauses };
+                        self.step_finished(started, "error", Some(err.to_string())).await?;
+                        return Err(err);
+                    }
+                    let goes_on = end.called || end.paused || self.inner.sessions.has_pending(&self.ctx.session);
                     self.step_finished(started, if goes_on { "continue" } else { "ok" }, None).await?;
                     if !goes_on {
                         return Ok(result);
                     }
-                    prompt = self.inner.hooks.continue_prompt(&self.ctx.state).await.map(Prompt::Text);
+                    // A paused answer is not interrupted: it would not be the same conversation any more.
+                    prompt = if end.paused {
+                        None
+                    } else {
+                        self.inner.hooks.continue_prompt(&self.ctx.state).await.map(Prompt::Text)
+                    };
                 }
                 Err(TurnError::Model(err @ ModelError::ContextLength(_))) if rescues_left > 0 => {
                     rescues_left -= 1;

@@ -37,9 +37,11 @@ const INTERRUPTED_CALL: &str =
 pub(crate) struct StepEnd {
     /// The answer's words.
     pub(crate) text: String,
-    /// Whether it called tools, or was paused by the provider's own, so that there is something to go
-    /// on from.
+    /// Whether it called tools, so that there is something to go on from.
     pub(crate) called: bool,
+    /// Whether the provider paused, because its own tools need more time: the answer goes on when it is
+    /// sent back as it is.
+    pub(crate) paused: bool,
     /// When all calls failed: a number that is the same for the same calls with the same results.
     pub(crate) failure: Option<u64>,
     pub(crate) usage: Option<TokenUsage>,
@@ -187,8 +189,8 @@ impl Step<'_> {
         if answer.calls.is_empty() {
             record.write(&answer).await?;
             self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-            let called = answer.finish == Some(FinishReason::Pause);
-            return Ok(StepEnd { text, called, failure: None, usage: answer.usage });
+            let paused = answer.finish == Some(FinishReason::Pause);
+            return Ok(StepEnd { text, called: false, paused, failure: None, usage: answer.usage });
         }
         self.sink.send(TurnEvent::ToolCalls(answer.calls.clone())).await;
         record.foresee(&answer).await;
@@ -212,7 +214,7 @@ impl Step<'_> {
             return Err(TurnError::Cancelled);
         }
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-        Ok(StepEnd { text, called: true, failure, usage: answer.usage })
+        Ok(StepEnd { text, called: true, paused: false, failure, usage: answer.usage })
     }
 
     /// Messages that no step has taken yet: waiting ones, news, the prompt.

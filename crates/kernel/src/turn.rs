@@ -291,6 +291,12 @@ pub enum TurnError {
         /// How often.
         times: usize,
     },
+    /// The provider paused its answer again and again, without an end.
+    #[error("the provider paused its answer {times} times in a row without ending it")]
+    Paused {
+        /// How often.
+        times: usize,
+    },
     /// Somebody cancelled the turn.
     #[error("cancelled")]
     Cancelled,
