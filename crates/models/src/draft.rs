@@ -166,7 +166,11 @@ impl Draft {
         self.events.push_back(ModelEvent::Finish(reason));
     }
 
-    fn grow(&mut self, by: usize) -> Result<(), ModelError> {
+    /// Counts what a wire keeps of the answer until it can be told.
+    ///
+    /// # Errors
+    /// When the answer is larger than [`MAX_REPLY_BYTES`].
+    pub(crate) fn grow(&mut self, by: usize) -> Result<(), ModelError> {
         self.size = self.size.saturating_add(by);
         if self.size > MAX_REPLY_BYTES { Err(too_large()) } else { Ok(()) }
     }

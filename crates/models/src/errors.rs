@@ -44,20 +44,18 @@ pub(crate) fn of_event(error: &Value) -> ModelError {
         return classify(status, words, retry_after);
     }
     let message = words.message.clone();
-    if has(&["resource_exhausted"]) {
-        // Before the words, which tell of a limit on tokens too.
+    // What it says of limits may read like an overflow.
+    if has(&["rate_limit", "too_many_requests", "quota", "resource_exhausted"]) {
         ModelError::RateLimited { message, retry_after: words.retry_after }
-    } else if is_context_overflow(&words.message) || is_context_overflow(&words.code) {
+    } else if has(&["request_too_large"]) || is_context_overflow(&words.message) || is_context_overflow(&words.code) {
         ModelError::ContextLength(message)
-    } else if has(&["rate_limit", "too_many_requests", "quota"]) {
-        ModelError::RateLimited { message, retry_after: words.retry_after }
     } else if has(&["overloaded", "capacity", "unavailable"]) {
         ModelError::Overloaded { message, retry_after: words.retry_after }
     } else if has(&["authentication", "unauthenticated", "api_key", "permission", "unauthorized"]) {
         ModelError::Auth(message)
     } else if has(&["content_filter", "content_policy"]) {
         ModelError::ContentFilter(message)
-    } else if has(&["invalid_request", "invalid_argument", "not_found"]) {
+    } else if has(&["invalid_request", "invalid_argument", "not_found", "billing"]) {
         ModelError::Rejected { status: None, message }
     } else {
         ModelError::Failed { status: None, message }
@@ -75,6 +73,7 @@ fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelEr
         400 | 413 | 422 if is_context_overflow(&message) || is_context_overflow(&code) => {
             ModelError::ContextLength(message)
         }
+        413 if code.contains("request_too_large") => ModelError::ContextLength(message),
         400 if code.contains("content_filter") || code.contains("content_policy") => ModelError::ContentFilter(message),
         429 => ModelError::RateLimited { message, retry_after },
         503 | 529 => ModelError::Overloaded { message: format!("{message} (HTTP {status})"), retry_after },
@@ -93,11 +92,12 @@ fn is_context_overflow(words: &str) -> bool {
             then.iter().any(|word| line.find(word).is_some_and(|it| chars(line, it) <= gap))
         })
     };
-    near("context", 20, &["length", "window", "size"])
+    near("context", 20, &["length", "window", "size", "limit"])
         || near("maximum", 20, &["context"])
         || near("exceeds the maximum", 1, &["number of tokens"])
         || near("token", 10, &["limit"])
         || near("prompt", 10, &["too long"])
+        || near("input", 10, &["too long"])
         || is_over_token_maximum(&words)
 }
 
@@ -324,6 +324,9 @@ mod tests {
         assert_eq!(kind(json!({"message": "x", "code": 429})), "RateLimited");
         assert_eq!(kind(json!({"message": "x", "code": "529"})), "Overloaded");
         assert_eq!(kind(json!({"message": "x", "type": "rate_limit_error"})), "RateLimited");
+        assert_eq!(kind(json!({"message": "token limit of this minute", "type": "rate_limit_error"})), "RateLimited");
+        assert_eq!(kind(json!({"message": "x", "type": "request_too_large"})), "ContextLength");
+        assert_eq!(kind(json!({"message": "x", "type": "billing_error"})), "Rejected");
         assert_eq!(kind(json!({"message": "x", "type": "overloaded_error"})), "Overloaded");
         assert_eq!(kind(json!({"message": "x", "code": "invalid_api_key"})), "Auth");
         assert_eq!(kind(json!({"message": "x", "code": "context_length_exceeded"})), "ContextLength");
@@ -341,6 +344,8 @@ mod tests {
             "the request exceeds the available context size",
             "input exceeds the context window",
             "prompt is too long: 210000 tokens > 200000 maximum",
+            "input length and `max_tokens` exceed context limit: 190000 + 16000 > 200000, decrease input length",
+            "Input is too long for requested model",
             "Token limit reached",
         ] {
             assert!(is_context_overflow(yes), "{yes}");

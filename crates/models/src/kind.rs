@@ -13,6 +13,8 @@ pub enum ProviderKind {
     OpenAi,
     /// Any other server that speaks OpenAI's chat completions.
     OpenAiCompatible,
+    /// Anthropic.
+    Anthropic,
     /// OpenRouter.
     OpenRouter,
     /// Ollama, on this machine unless told otherwise.
@@ -77,9 +79,10 @@ const USUAL: Facts = Facts {
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::OpenAi,
         Self::OpenAiCompatible,
+        Self::Anthropic,
         Self::OpenRouter,
         Self::Ollama,
         Self::AzureOpenAi,
@@ -103,10 +106,18 @@ impl ProviderKind {
                 Facts { name: "openai", base: Some("https://api.openai.com/v1"), chat: Dialect::OPENAI, ..USUAL }
             }
             Self::OpenAiCompatible => Facts { name: "openai-compatible", path: "", needs_key: false, ..USUAL },
+            Self::Anthropic => Facts {
+                name: "anthropic",
+                base: Some("https://api.anthropic.com/v1"),
+                wires: &[Wire::Messages],
+                key_header: Some("x-api-key"),
+                ..USUAL
+            },
             Self::OpenRouter => Facts {
                 name: "openrouter",
                 base: Some("https://openrouter.ai/api/v1"),
                 path: "/api/v1",
+                wires: &[Wire::Chat, Wire::Messages],
                 chat: Dialect::OPENROUTER,
                 ..USUAL
             },
@@ -125,6 +136,7 @@ impl ProviderKind {
                 name: "deepseek",
                 base: Some("https://api.deepseek.com"),
                 path: "",
+                wires: &[Wire::Chat, Wire::Messages],
                 chat: Dialect::THINKING_BACK,
                 ..USUAL
             },
@@ -164,6 +176,7 @@ impl ProviderKind {
                 name: "minimax",
                 base: Some("https://api.minimax.io"),
                 path: "",
+                wires: &[Wire::Messages, Wire::Chat],
                 chat: Dialect::MINIMAX,
                 ..USUAL
             },
@@ -172,6 +185,7 @@ impl ProviderKind {
                 aliases: &["copilot"],
                 base: Some("https://api.githubcopilot.com"),
                 path: "",
+                wires: &[Wire::Chat, Wire::Messages],
                 chat: Dialect::OPENAI,
                 ..USUAL
             },
@@ -184,7 +198,13 @@ impl ProviderKind {
                 key_header: Some("x-goog-api-key"),
                 ..USUAL
             },
-            Self::Magpie => Facts { name: "magpie", base: Some("http://127.0.0.1:3425/v1"), needs_key: false, ..USUAL },
+            Self::Magpie => Facts {
+                name: "magpie",
+                base: Some("http://127.0.0.1:3425/v1"),
+                wires: &[Wire::Chat, Wire::Messages],
+                needs_key: false,
+                ..USUAL
+            },
             Self::Typesafe => Facts { name: "typesafe", base: Some("https://api.typesafe.ai/v1"), wires: &[], ..USUAL },
         }
     }
@@ -222,6 +242,8 @@ impl ProviderKind {
     pub(crate) fn wire_path(self, wire: Wire) -> &'static str {
         match (self, wire) {
             (Self::MiniMax, Wire::Chat) => "/v1",
+            (Self::DeepSeek | Self::MiniMax, Wire::Messages) => "/anthropic/v1",
+            (Self::GithubCopilot, Wire::Messages) => "/v1",
             _ => "",
         }
     }
@@ -229,6 +251,7 @@ impl ProviderKind {
     /// Where the list of models is, below the base URL.
     pub(crate) fn list_path(self) -> &'static str {
         match self {
+            Self::Anthropic => "/models?limit=1000",
             Self::MiniMax => "/v1/models",
             // Its pages are of 50 unless asked for more.
             Self::Google => "/models?pageSize=1000",

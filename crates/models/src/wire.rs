@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use bub_kernel::model::{ModelError, ModelRequest};
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -11,7 +11,11 @@ use crate::{
     draft::Draft,
     gemini::{self, GeminiReader},
     kind::ProviderKind,
+    messages::{self, MessagesReader},
 };
+
+/// The header that names the version of the Messages API.
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// A wire format: how a request is written and its answer read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -20,6 +24,8 @@ pub enum Wire {
     Chat,
     /// Google's Gemini API.
     Gemini,
+    /// Anthropic's Messages API.
+    Messages,
 }
 
 /// What a wire needs to know of the server, beside the request.
@@ -35,7 +41,7 @@ pub(crate) struct Asked<'a> {
 
 impl Wire {
     /// All wires.
-    pub const ALL: [Self; 2] = [Self::Chat, Self::Gemini];
+    pub const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Gemini];
 
     /// Its name in settings (`api_format`) and on tapes.
     #[must_use]
@@ -43,6 +49,7 @@ impl Wire {
         match self {
             Self::Chat => "chat",
             Self::Gemini => "gemini",
+            Self::Messages => "messages",
         }
     }
 
@@ -51,6 +58,7 @@ impl Wire {
         match self {
             Self::Chat => "/chat/completions".to_owned(),
             Self::Gemini => gemini::path(model),
+            Self::Messages => "/messages".to_owned(),
         }
     }
 
@@ -58,6 +66,7 @@ impl Wire {
     pub(crate) fn headers(self) -> HeaderMap {
         match self {
             Self::Chat | Self::Gemini => HeaderMap::new(),
+            Self::Messages => HeaderMap::from_iter([(ANTHROPIC_VERSION, HeaderValue::from_static(messages::VERSION))]),
         }
     }
 
@@ -72,6 +81,7 @@ impl Wire {
         match self {
             Self::Chat => chat::body(asked),
             Self::Gemini => gemini::body(asked),
+            Self::Messages => messages::body(asked),
         }
     }
 
@@ -80,6 +90,7 @@ impl Wire {
         match self {
             Self::Chat => Box::<ChatReader>::default(),
             Self::Gemini => Box::<GeminiReader>::default(),
+            Self::Messages => Box::<MessagesReader>::default(),
         }
     }
 }

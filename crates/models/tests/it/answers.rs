@@ -3,7 +3,7 @@ use bub_kernel::{message::TokenUsage, model::FinishReason};
 use serde_json::{Value, json};
 
 /// One line an event, for comparison.
-fn lines(events: &[ModelEvent]) -> Vec<String> {
+pub(crate) fn lines(events: &[ModelEvent]) -> Vec<String> {
     events
         .iter()
         .map(|it| match it {

@@ -37,18 +37,26 @@ async fn r188_any_line_end_gives_the_same_answer() {
     }
 }
 
-#[tokio::test]
-async fn r190_any_cut_gives_the_same_answer() {
+/// Sends a stream in two packets, cut at each of its bytes in turn, and looks at what comes of it.
+pub(crate) async fn at_each_byte(
+    config: impl Fn(&ModelServer) -> ProviderConfig,
+    stream: &[u8],
+    check: impl Fn(&[ModelEvent], Option<ModelError>, &str),
+) {
     let server = ModelServer::start();
     let client = client(config(&server));
+    for at in 1..stream.len() {
+        let (before, after) = stream.split_at(at);
+        server.reply(Reply::raw_sse([before, after]));
+        let (events, err) = ask(&client).await;
+        check(&events, err, &format!("cut at {at}"));
+    }
+}
+
+#[tokio::test]
+async fn r190_any_cut_gives_the_same_answer() {
     for newline in ["\n", "\r\n"] {
-        let stream = pieces(newline, " ").into_bytes();
-        for at in 1..stream.len() {
-            let (before, after) = stream.split_at(at);
-            server.reply(Reply::raw_sse([before, after]));
-            let (events, err) = ask(&client).await;
-            assert_whole(&events, err, &format!("cut at {at}"));
-        }
+        at_each_byte(config, pieces(newline, " ").as_bytes(), assert_whole).await;
     }
 }
 

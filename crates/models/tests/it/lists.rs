@@ -28,6 +28,27 @@ async fn pages_are_followed_to_their_end() {
 }
 
 #[tokio::test]
+async fn anthropic_lists_with_its_headers_in_large_pages() {
+    let server = ModelServer::with(|request| {
+        Reply::json(&if request.path.contains("after_id") {
+            json!({"data": [], "has_more": false, "last_id": null})
+        } else {
+            let model = json!({"type": "model", "id": "claude-x", "display_name": "Claude X", "max_input_tokens": 9});
+            json!({"data": [model], "has_more": true, "first_id": "claude-x", "last_id": "claude-x"})
+        })
+    });
+    let models = provider(&server, ProviderKind::Anthropic).list().await.unwrap();
+    assert_eq!((models[0].name.as_deref(), models[0].context_tokens), (Some("Claude X"), Some(9)));
+    let requests = server.requests();
+    let paths: Vec<_> = requests.iter().map(|it| it.path.as_str()).collect();
+    assert_eq!(paths, ["/v1/models?limit=1000", "/v1/models?limit=1000&after_id=claude-x"]);
+    for request in &requests {
+        assert_eq!(request.header("x-api-key"), Some("sk-secret-0123456789"));
+        assert_eq!(request.header("anthropic-version"), Some("2023-06-01"));
+    }
+}
+
+#[tokio::test]
 async fn a_list_without_end_is_cut() {
     let server = ModelServer::with(|_| Reply::json(&json!({"data": [{"id": "a"}], "has_more": true, "last_id": "a"})));
     let models = provider(&server, ProviderKind::OpenAiCompatible).list().await.unwrap();

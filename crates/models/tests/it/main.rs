@@ -8,6 +8,7 @@ mod failures;
 mod gemini;
 mod lists;
 mod logins;
+mod messages;
 mod requests;
 mod retries;
 

@@ -1,4 +1,4 @@
-//! A scripted HTTP model server on loopback, speaking chat completions.
+//! A scripted HTTP model server on loopback, speaking chat completions, and any other wire in scripted bytes.
 //!
 //! Bytes go out exactly as scripted, each piece as a packet and an HTTP chunk of its own, so a
 //! stream can be cut at any byte, close half-way or never end. The server lives on a thread of its
@@ -18,6 +18,7 @@
 //! ```
 
 mod check;
+mod check_messages;
 mod connection;
 mod reply;
 
@@ -100,10 +101,15 @@ impl Inner {
     fn answer(&self, request: Request) -> Reply {
         let reply = self.handler.as_ref().map(|it| it(&request));
         let mut state = self.state();
-        if request.is_chat() {
-            let (found, n) = (check::violations(&request.body), state.requests.len());
-            state.violations.extend(found.into_iter().map(|it| format!("request {n}: {it}")));
-        }
+        let found = if request.is_chat() {
+            check::violations(&request.body)
+        } else if request.method == "POST" && request.path.ends_with("/messages") {
+            check_messages::violations(&request.body)
+        } else {
+            Vec::new()
+        };
+        let n = state.requests.len();
+        state.violations.extend(found.into_iter().map(|it| format!("request {n}: {it}")));
         let reply = reply.or_else(|| {
             if request.is_chat() || !request.path.ends_with("/models") {
                 return state.replies.pop_front();
