@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bub_kernel::{
-    message::{Message, Role, ToolCallRequest},
+    message::{Message, Part, ProviderData, Role, ToolCallRequest},
     model::{ModelClient, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
@@ -137,4 +137,60 @@ fn gemini_request(bencher: Bencher<'_, '_>) {
     }
     let reply = gemini_stream(std::iter::once(json!([{"text": "ok"}])));
     play(bencher, ProviderKind::Google, reply, N_MESSAGES, request(messages));
+}
+
+/// A stream of the Messages API: one block and its pieces.
+fn messages_stream(block: &Value, deltas: impl Iterator<Item = Value>) -> Reply {
+    let mut text = String::new();
+    let mut add = |event: Value| {
+        let name = event.get("type").and_then(Value::as_str).unwrap_or_default();
+        text.push_str(&format!("event: {name}\ndata: {event}\n\n"));
+    };
+    add(json!({"type": "content_block_start", "index": 0, "content_block": block}));
+    deltas.for_each(|it| add(json!({"type": "content_block_delta", "index": 0, "delta": it})));
+    add(json!({"type": "content_block_stop", "index": 0}));
+    add(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}));
+    add(json!({"type": "message_stop"}));
+    Reply::raw_sse([text]).pieces_of(64 * 1024)
+}
+
+/// Words by the Messages API, one at a time.
+#[divan::bench(sample_count = 20)]
+fn messages_text(bencher: Bencher<'_, '_>) {
+    let deltas = (0..N_DELTAS).map(|it| json!({"type": "text_delta", "text": format!("tok{it} ")}));
+    let reply = messages_stream(&json!({"type": "text", "text": ""}), deltas);
+    play(bencher, ProviderKind::Anthropic, reply, N_DELTAS, hello());
+}
+
+/// One call by the Messages API, its megabyte of input in 10,000 pieces.
+#[divan::bench(sample_count = 20)]
+fn messages_arguments(bencher: Bencher<'_, '_>) {
+    let piece = json!({"type": "input_json_delta", "partial_json": "x".repeat(100)});
+    let block = json!({"type": "tool_use", "id": "c", "name": "f", "input": {}});
+    let reply = messages_stream(&block, (0..10_000).map(|_| piece.clone()));
+    play(bencher, ProviderKind::Anthropic, reply, 10_000, hello());
+}
+
+/// A request of [`N_MESSAGES`] to the Messages API: thinking, calls, results, answers and questions.
+#[divan::bench(sample_count = 20)]
+fn messages_request(bencher: Bencher<'_, '_>) {
+    let arguments = json!({"path": "src/main.rs", "content": "x".repeat(400)}).to_string();
+    let mut messages = vec![Message::text(Role::User, "hello")];
+    for idx in 0..N_MESSAGES / 4 {
+        let call = ToolCallRequest {
+            id: format!("toolu_{idx}"),
+            name: "fs_write".into(),
+            arguments: arguments.clone(),
+            metadata: Map::new(),
+        };
+        let item = json!({"type": "thinking", "thinking": "hm ".repeat(50), "signature": "S".repeat(200)});
+        let payload = json!({"provider": "bench", "after_chars": 0, "after_calls": 0, "item": item});
+        let data = ProviderData { api_format: "messages".into(), payload };
+        let mut said = Message::parts(Role::Assistant, vec![Part::ProviderData(data), Part::Text("I write.".into())]);
+        said.tool_calls.push(call.clone());
+        let result = Message::tool_result(call, &json!("written"));
+        messages.extend([said, result, Message::text(Role::Assistant, "done"), Message::text(Role::User, "on")]);
+    }
+    let reply = messages_stream(&json!({"type": "text", "text": "ok"}), std::iter::empty());
+    play(bencher, ProviderKind::Anthropic, reply, N_MESSAGES, request(messages));
 }
