@@ -318,7 +318,14 @@ impl Step<'_> {
                 }
                 ModelEvent::ToolCall(call) => answer.calls.push(call),
                 ModelEvent::ProviderData(data) => answer.parts.push(Part::ProviderData(data)),
-                ModelEvent::Media(media) => answer.parts.push(Part::Media(media)),
+                ModelEvent::Media(media) => {
+                    answer.parts.push(Part::Media(media.clone()));
+                    self.sink.send(TurnEvent::Media(media)).await;
+                }
+                ModelEvent::Citation(citation) => self.sink.send(TurnEvent::Citation(citation)).await,
+                ModelEvent::ProviderToolCall { name, input } => {
+                    self.sink.send(TurnEvent::ProviderToolCall { name, input }).await;
+                }
                 ModelEvent::Usage(usage) => answer.usage = Some(usage),
                 ModelEvent::Retry { wait, reason } => {
                     let notice = format!("{reason}; trying again in {:.1} s", wait.as_secs_f64());

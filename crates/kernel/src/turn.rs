@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::{
     environment::Environment,
     error::ToolError,
-    message::{Message, Part, Role, TokenUsage, ToolCallRequest, content_of},
-    model::{ModelClient, ModelError, ModelOptions, ModelSpec},
+    message::{Media, Message, Part, Role, TokenUsage, ToolCallRequest, content_of},
+    model::{Citation, ModelClient, ModelError, ModelOptions, ModelSpec},
     secret::SecretMask,
     tape::TapeError,
     tool::{ToolContext, ToolReply},
@@ -227,6 +227,17 @@ pub enum TurnEvent {
     },
     /// The results of the calls, in their order.
     ToolResults(Vec<Value>),
+    /// A source of the answer.
+    Citation(Citation),
+    /// A picture or a sound that the model made. It stands on the tape with the answer.
+    Media(Media),
+    /// A call of one of the provider's own tools.
+    ProviderToolCall {
+        /// The tool's name at the provider.
+        name: String,
+        /// What it was called with, as far as the provider tells.
+        input: Value,
+    },
     /// Tokens of one model call, and how long it took.
     Usage {
         /// Tokens.

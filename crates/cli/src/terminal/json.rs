@@ -2,7 +2,10 @@
 
 use std::{io, time::Instant};
 
-use bub::kernel::turn::{TurnError, TurnEvent, TurnResult};
+use bub::kernel::{
+    message::Part,
+    turn::{TurnError, TurnEvent, TurnResult},
+};
 use serde_json::{Value, json};
 
 use super::Printer;
@@ -122,6 +125,9 @@ fn event_json(event: &TurnEvent) -> Option<Value> {
         }
         TurnEvent::ToolProgress { call, text } => ("tool_progress", json!({"call": call, "text": text})),
         TurnEvent::ToolResults(results) => ("tool_result", json!({"tool_results": results})),
+        TurnEvent::Citation(it) => ("citation", json!({"url": it.url, "title": it.title})),
+        TurnEvent::Media(media) => ("media", Part::Media(media.clone()).to_block()),
+        TurnEvent::ProviderToolCall { name, input } => ("provider_tool_call", json!({"name": name, "input": input})),
         TurnEvent::Usage { usage, elapsed_seconds } => {
             ("usage", json!({"usage": usage.to_value(), "elapsed_seconds": elapsed_seconds}))
         }

@@ -3,13 +3,13 @@
 use std::{collections::HashSet, io, time::Instant};
 
 use bub::kernel::{
-    message::{ToolCallRequest, content_blocks},
-    text::elide,
+    message::{Part, ToolCallRequest, blocks_text, content_blocks},
+    text::{elide, json},
     turn::{TurnError, TurnEvent, TurnResult},
 };
 use serde_json::Value;
 
-use super::{Printer, WRITE_EVERY};
+use super::{Printer, WRITE_EVERY, safe::safe_line};
 use crate::output;
 
 /// The most characters of a call's line.
@@ -137,6 +137,17 @@ impl Printer for TextPrinter {
                 Ok(())
             }
             TurnEvent::Notice(notice) => self.aside(notice),
+            TurnEvent::Citation(it) => match &it.title {
+                Some(title) => self.aside(&safe_line(&format!("source: {title} <{}>", it.url))),
+                None => self.aside(&safe_line(&format!("source: <{}>", it.url))),
+            },
+            TurnEvent::Media(media) => {
+                let block = Part::Media(media.clone()).to_block();
+                self.aside(&safe_line(&format!("made {}; it is on the tape", blocks_text(&[block]))))
+            }
+            TurnEvent::ProviderToolCall { name, input } => {
+                self.aside(&safe_line(&format!("the provider runs {name}({})", elide(&json(input), MAX_CALL_CHARS))))
+            }
             // The error is printed once, at the end.
             _ => Ok(()),
         }

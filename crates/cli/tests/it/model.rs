@@ -151,7 +151,7 @@ fn a_server_that_falls_silent_is_given_up() {
     server.reply(Reply::text("first words").no_finish().no_done().stall());
     let home = TestHome::with_model(&server).var("BUB_CLIENT_ARGS", r#"{"timeout": 0.3, "max_retries": 0}"#);
     let err = home.run(&["run", "hi"]).failed(1);
-    assert!(err.contains("time"), "{err}");
+    assert!(err.contains("stalled"), "{err}");
     assert!(home.tape_lines().iter().any(|it| it["payload"]["content"] == "first words"));
 }
 
@@ -257,4 +257,31 @@ fn files_and_addresses_are_attached() {
         let err = home.run(&args).failed(2);
         assert!(err.contains(expected), "{err}");
     }
+}
+
+#[test]
+fn sources_and_pictures_of_an_answer_are_told() {
+    let server = ModelServer::start();
+    let note = json!({"type": "url_citation", "url_citation": {"url": "https://x.org", "title": "X\u{1b}[2J"}});
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+    let reply =
+        || Reply::deltas([json!({"content": "see"}), json!({"annotations": [note]}), json!({"images": [image]})]);
+    server.reply(reply()).reply(reply());
+    let home = TestHome::with_model(&server);
+    let ran = home.run(&["run", "draw"]);
+    assert_eq!(ran.out, "see\n");
+    assert!(ran.err.contains("source: X") && ran.err.contains("<https://x.org>"), "{}", ran.err);
+    assert!(
+        ran.err.contains("made [image/png, 8 bytes]; it is on the tape") && !ran.err.contains('\u{1b}'),
+        "{}",
+        ran.err
+    );
+    let out = home.run(&["run", "again", "--output", "stream-json"]).ok();
+    let kinds: Vec<_> = out
+        .lines()
+        .map(|it| serde_json::from_str::<Value>(it).unwrap()["kind"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(kinds.contains(&"citation".into()) && kinds.contains(&"media".into()), "{out}");
+    let answer = home.tape_lines().into_iter().rfind(|it| it["payload"]["role"] == "assistant").unwrap();
+    assert_eq!(answer["payload"]["content"][0]["type"], "image", "{answer}");
 }
