@@ -10,7 +10,7 @@ use bub_kernel::{
     model::{ModelClient, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
-use bub_models::{Provider, ProviderConfig, ProviderKind};
+use bub_models::{Provider, ProviderConfig, ProviderKind, Wire};
 use bub_testing::{ModelServer, Reply};
 use divan::{Bencher, counter::ItemsCount};
 use futures::StreamExt;
@@ -35,6 +35,13 @@ fn stream(deltas: impl Iterator<Item = Value>) -> Reply {
         text.push_str(&format!("data: {chunk}\n\n"));
     }
     text.push_str("data: [DONE]\n\n");
+    Reply::raw_sse([text]).pieces_of(64 * 1024)
+}
+
+/// A stream of the wire of responses.
+fn responses_stream(events: impl Iterator<Item = Value>) -> Reply {
+    let end = json!({"type": "response.completed", "response": {"status": "completed", "output": []}});
+    let text: String = events.chain([end]).map(|it| format!("data: {it}\n\n")).collect();
     Reply::raw_sse([text]).pieces_of(64 * 1024)
 }
 
@@ -67,15 +74,21 @@ fn hello() -> ModelRequest {
 }
 
 fn measure(bencher: Bencher<'_, '_>, reply: Reply) {
-    play(bencher, ProviderKind::OpenAiCompatible, reply, N_DELTAS, hello());
+    play(bencher, Wire::Chat, reply, N_DELTAS, hello());
 }
 
 /// Asks a server that always replies so, and counts the work as `n_items`.
-fn play(bencher: Bencher<'_, '_>, kind: ProviderKind, reply: Reply, n_items: usize, request: ModelRequest) {
+fn play(bencher: Bencher<'_, '_>, wire: Wire, reply: Reply, n_items: usize, request: ModelRequest) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = ModelServer::with(move |_| reply.clone());
+    let kind = match wire {
+        Wire::Chat | Wire::Responses => ProviderKind::Ollama,
+        Wire::Messages => ProviderKind::Anthropic,
+        Wire::Gemini => ProviderKind::Google,
+    };
     let mut config = ProviderConfig::new("bench", kind);
     config.api_base = Some(server.base_url());
+    config.api_format = Some(wire);
     let client: Arc<dyn ModelClient> = Provider::new(config).client("m").expect("a client");
     bencher.counter(ItemsCount::new(n_items)).bench_local(|| {
         runtime.block_on(async {
@@ -104,18 +117,64 @@ fn arguments(bencher: Bencher<'_, '_>) {
     measure(bencher, stream(std::iter::once(first).chain((1..N_DELTAS).map(|_| piece.clone()))));
 }
 
+/// Words, one at a time, of an item of the wire of responses.
+#[divan::bench(sample_count = 20)]
+fn responses_text(bencher: Bencher<'_, '_>) {
+    let delta = |it: usize| {
+        json!({"type": "response.output_text.delta", "sequence_number": it, "item_id": "msg_1", "output_index": 0,
+            "content_index": 0, "delta": format!("tok{it} "), "logprobs": []})
+    };
+    play(bencher, Wire::Responses, responses_stream((0..N_DELTAS).map(delta)), N_DELTAS, hello());
+}
+
+/// One call of that wire, whose arguments of 1 MB come in 10,000 pieces.
+#[divan::bench(sample_count = 20)]
+fn responses_arguments(bencher: Bencher<'_, '_>) {
+    let n_pieces = 10_000;
+    let item = |arguments: &str| json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": arguments});
+    let piece = "x".repeat(100);
+    let delta = json!({"type": "response.function_call_arguments.delta", "item_id": "fc_1", "output_index": 0,
+        "delta": piece});
+    let first = json!({"type": "response.output_item.added", "output_index": 0, "item": item("")});
+    let last = json!({"type": "response.output_item.done", "output_index": 0, "item": item(&piece.repeat(n_pieces))});
+    let events = std::iter::once(first).chain((0..n_pieces).map(|_| delta.clone())).chain([last]);
+    play(bencher, Wire::Responses, responses_stream(events), n_pieces, hello());
+}
+
+/// A request of [`N_MESSAGES`] over that wire, with a short answer.
+#[divan::bench(sample_count = 20)]
+fn responses_request(bencher: Bencher<'_, '_>) {
+    let messages = (0..N_MESSAGES / 4).flat_map(|n| {
+        let call = ToolCallRequest {
+            id: format!("call_{n}"),
+            name: "fs_read".into(),
+            arguments: format!(r#"{{"path": "src/file_{n}.rs"}}"#),
+            metadata: Map::new(),
+        };
+        let mut asked = Message::text(Role::Assistant, "Let me look at it.");
+        asked.tool_calls.push(call.clone());
+        [
+            Message::text(Role::User, format!("What does file {n} hold?")),
+            asked,
+            Message::tool_result(call, &json!("fn main() {}\n".repeat(20))),
+            Message::text(Role::Assistant, "It holds a program."),
+        ]
+    });
+    play(bencher, Wire::Responses, responses_stream(std::iter::empty()), N_MESSAGES, request(messages.collect()));
+}
+
 /// Words by the Gemini API, one at a time.
 #[divan::bench(sample_count = 20)]
 fn gemini_text(bencher: Bencher<'_, '_>) {
     let reply = gemini_stream((0..N_DELTAS).map(|it| json!([{"text": format!("tok{it} ")}])));
-    play(bencher, ProviderKind::Google, reply, N_DELTAS, hello());
+    play(bencher, Wire::Gemini, reply, N_DELTAS, hello());
 }
 
 /// One call by the Gemini API whose arguments are a megabyte in one event.
 #[divan::bench(sample_count = 20)]
 fn gemini_arguments(bencher: Bencher<'_, '_>) {
     let call = json!([{"functionCall": {"name": "f", "args": {"content": "x\n".repeat(500_000)}}}]);
-    play(bencher, ProviderKind::Google, gemini_stream(std::iter::once(call)), 1, hello());
+    play(bencher, Wire::Gemini, gemini_stream(std::iter::once(call)), 1, hello());
 }
 
 /// A request of [`N_MESSAGES`] to the Gemini API: a question, then calls with their results.
@@ -136,7 +195,7 @@ fn gemini_request(bencher: Bencher<'_, '_>) {
         messages.extend([said, Message::tool_result(call, &json!("let it = 1;\n".repeat(20)))]);
     }
     let reply = gemini_stream(std::iter::once(json!([{"text": "ok"}])));
-    play(bencher, ProviderKind::Google, reply, N_MESSAGES, request(messages));
+    play(bencher, Wire::Gemini, reply, N_MESSAGES, request(messages));
 }
 
 /// A stream of the Messages API: one block and its pieces.
@@ -159,7 +218,7 @@ fn messages_stream(block: &Value, deltas: impl Iterator<Item = Value>) -> Reply 
 fn messages_text(bencher: Bencher<'_, '_>) {
     let deltas = (0..N_DELTAS).map(|it| json!({"type": "text_delta", "text": format!("tok{it} ")}));
     let reply = messages_stream(&json!({"type": "text", "text": ""}), deltas);
-    play(bencher, ProviderKind::Anthropic, reply, N_DELTAS, hello());
+    play(bencher, Wire::Messages, reply, N_DELTAS, hello());
 }
 
 /// One call by the Messages API, its megabyte of input in 10,000 pieces.
@@ -168,7 +227,7 @@ fn messages_arguments(bencher: Bencher<'_, '_>) {
     let piece = json!({"type": "input_json_delta", "partial_json": "x".repeat(100)});
     let block = json!({"type": "tool_use", "id": "c", "name": "f", "input": {}});
     let reply = messages_stream(&block, (0..10_000).map(|_| piece.clone()));
-    play(bencher, ProviderKind::Anthropic, reply, 10_000, hello());
+    play(bencher, Wire::Messages, reply, 10_000, hello());
 }
 
 /// A request of [`N_MESSAGES`] to the Messages API: thinking, calls, results, answers and questions.
@@ -192,5 +251,5 @@ fn messages_request(bencher: Bencher<'_, '_>) {
         messages.extend([said, result, Message::text(Role::Assistant, "done"), Message::text(Role::User, "on")]);
     }
     let reply = messages_stream(&json!({"type": "text", "text": "ok"}), std::iter::empty());
-    play(bencher, ProviderKind::Anthropic, reply, N_MESSAGES, request(messages));
+    play(bencher, Wire::Messages, reply, N_MESSAGES, request(messages));
 }

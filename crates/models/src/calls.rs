@@ -82,6 +82,19 @@ impl Calls {
         Ok(())
     }
 
+    /// Replaces what came of a numbered call's arguments by all of them; watchers are told the rest.
+    /// Tells how many bytes are new.
+    pub(crate) fn settle(&mut self, index: u64, arguments: String, out: &mut VecDeque<ModelEvent>) -> usize {
+        let Some(call) = self.0.iter_mut().rev().find(|it| it.index == Some(index)) else { return 0 };
+        let rest = arguments.strip_prefix(call.arguments.as_str()).unwrap_or_default().to_owned();
+        let n_new = arguments.len().saturating_sub(call.arguments.len());
+        if !rest.is_empty() {
+            out.push_back(ModelEvent::ToolCallDelta { id: call.id.clone(), name: call.name.clone(), delta: rest });
+        }
+        call.arguments = arguments;
+        n_new
+    }
+
     /// Which call a piece belongs to; none when it opens a new one.
     ///
     /// Providers disagree: some number the calls, some only name or identify them, some give every

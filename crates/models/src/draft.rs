@@ -14,6 +14,20 @@ use crate::{
     wire::Wire,
 };
 
+/// A point of the answer: how many characters of its words, and how many calls, came before.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Place {
+    chars: usize,
+    calls: usize,
+}
+
+impl Place {
+    /// The place of what was opened here, but whose words begin only now.
+    pub(crate) fn speaking(self, now: Self) -> Self {
+        Self { chars: now.chars, calls: self.calls }
+    }
+}
+
 /// Takes in what a wire reads, and makes the kernel's events of it.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -99,14 +113,35 @@ impl Draft {
         self.calls.add(piece, &mut self.events)
     }
 
+    /// All arguments of a call that the wire numbers: they replace what came of them.
+    pub(crate) fn settle_call(&mut self, index: u64, arguments: String) -> Result<(), ModelError> {
+        let n_new = self.calls.settle(index, arguments, &mut self.events);
+        self.grow(n_new)
+    }
+
+    /// The provider's name.
+    pub(crate) fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// Where the answer has come to.
+    pub(crate) fn place(&self) -> Place {
+        Place { chars: self.n_chars, calls: self.calls.len() }
+    }
+
     /// Something that has to go back with this answer, unchanged and in its place: after the words
     /// and calls that came before it.
     pub(crate) fn item(&mut self, item: Value) -> Result<(), ModelError> {
+        self.item_at(self.place(), item)
+    }
+
+    /// Something that has to go back with this answer, at an earlier place.
+    pub(crate) fn item_at(&mut self, place: Place, item: Value) -> Result<(), ModelError> {
         self.grow(item.to_string().len())?;
         let payload = json!({
             "provider": self.provider,
-            "after_chars": self.n_chars,
-            "after_calls": self.calls.len(),
+            "after_chars": place.chars,
+            "after_calls": place.calls,
             "item": item,
         });
         self.events

@@ -49,13 +49,13 @@ pub(crate) fn of_event(error: &Value) -> ModelError {
         ModelError::RateLimited { message, retry_after: words.retry_after }
     } else if has(&["request_too_large"]) || is_context_overflow(&words.message) || is_context_overflow(&words.code) {
         ModelError::ContextLength(message)
-    } else if has(&["overloaded", "capacity", "unavailable"]) {
+    } else if has(&["overloaded", "capacity", "unavailable", "slow_down"]) {
         ModelError::Overloaded { message, retry_after: words.retry_after }
     } else if has(&["authentication", "unauthenticated", "api_key", "permission", "unauthorized"]) {
         ModelError::Auth(message)
     } else if has(&["content_filter", "content_policy"]) {
         ModelError::ContentFilter(message)
-    } else if has(&["invalid_request", "invalid_argument", "not_found", "billing"]) {
+    } else if has(&["invalid_", "not_found", "unsupported", "image_", "billing"]) {
         ModelError::Rejected { status: None, message }
     } else {
         ModelError::Failed { status: None, message }
@@ -331,6 +331,10 @@ mod tests {
         assert_eq!(kind(json!({"message": "x", "code": "invalid_api_key"})), "Auth");
         assert_eq!(kind(json!({"message": "x", "code": "context_length_exceeded"})), "ContextLength");
         assert_eq!(kind(json!({"message": "x", "type": "invalid_request_error"})), "Rejected");
+        assert_eq!(kind(json!({"message": "x", "code": "slow_down"})), "Overloaded");
+        assert_eq!(kind(json!({"message": "x", "code": "invalid_prompt"})), "Rejected");
+        assert_eq!(kind(json!({"message": "x", "code": "image_too_large"})), "Rejected");
+        assert_eq!(kind(json!({"message": "x", "code": "image_content_policy_violation"})), "ContentFilter");
         assert_eq!(kind(json!({"message": "x", "type": "server_error"})), "Failed");
         assert_eq!(kind(json!("broken")), "Failed");
         assert_eq!(kind(json!(7)), "Failed");

@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use bub_kernel::message::{Message, Part, ProviderData, Role, ToolCallRequest};
+use bub_kernel::message::{Media, Message, Part, ProviderData, Role, ToolCallRequest};
 use serde_json::Value;
 
 use crate::wire::{Asked, Wire};
@@ -34,6 +34,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) reasoning: Cow<'a, str>,
     /// What it called, each id once.
     pub(crate) calls: Vec<&'a ToolCallRequest>,
+    /// The pictures and sounds that it made.
+    pub(crate) media: Vec<&'a Media>,
     /// What goes back to this provider by this wire, in order.
     items: Vec<Item<'a>>,
 }
@@ -126,9 +128,13 @@ impl<'a> Answer<'a> {
             Part::ProviderData(data) => Item::new(data, provider, wire),
             Part::Text(_) | Part::Reasoning(_) | Part::Media(_) => None,
         });
-        let items = items.collect();
+        let mut items: Vec<Item<'_>> = items.collect();
+        // Something may have been complete only after what began later.
+        items.sort_by_key(|it| (it.after_chars, it.after_calls));
+        let media = message.parts.iter().filter_map(|it| if let Part::Media(media) = it { Some(media) } else { None });
+        let media = media.collect();
         let reasoning = joined(message, |it| if let Part::Reasoning(text) = it { Some(text) } else { None });
-        Self { text: text_of(message), reasoning, calls, items }
+        Self { text: text_of(message), reasoning, calls, media, items }
     }
 
     fn is_empty(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use bub_kernel::model::ModelError;
 
-use crate::{chat::Dialect, wire::Wire};
+use crate::{chat::Dialect, responses, wire::Wire};
 
 /// What kind of server a provider is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,6 +63,7 @@ struct Facts {
     /// Whether it answers nobody without a key.
     needs_key: bool,
     chat: Dialect,
+    responses: responses::Dialect,
 }
 
 /// What most services have in common.
@@ -75,6 +76,7 @@ const USUAL: Facts = Facts {
     key_header: None,
     needs_key: true,
     chat: Dialect::PLAIN,
+    responses: responses::Dialect::PLAIN,
 };
 
 impl ProviderKind {
@@ -102,9 +104,13 @@ impl ProviderKind {
 
     fn facts(self) -> Facts {
         match self {
-            Self::OpenAi => {
-                Facts { name: "openai", base: Some("https://api.openai.com/v1"), chat: Dialect::OPENAI, ..USUAL }
-            }
+            Self::OpenAi => Facts {
+                name: "openai",
+                base: Some("https://api.openai.com/v1"),
+                wires: &[Wire::Responses, Wire::Chat],
+                chat: Dialect::OPENAI,
+                ..USUAL
+            },
             Self::OpenAiCompatible => Facts { name: "openai-compatible", path: "", needs_key: false, ..USUAL },
             Self::Anthropic => Facts {
                 name: "anthropic",
@@ -117,17 +123,23 @@ impl ProviderKind {
                 name: "openrouter",
                 base: Some("https://openrouter.ai/api/v1"),
                 path: "/api/v1",
-                wires: &[Wire::Chat, Wire::Messages],
+                wires: &[Wire::Responses, Wire::Chat, Wire::Messages],
                 chat: Dialect::OPENROUTER,
+                responses: responses::Dialect::OPENROUTER,
                 ..USUAL
             },
-            Self::Ollama => {
-                Facts { name: "ollama", base: Some("http://localhost:11434/v1"), needs_key: false, ..USUAL }
-            }
+            Self::Ollama => Facts {
+                name: "ollama",
+                base: Some("http://localhost:11434/v1"),
+                wires: &[Wire::Chat, Wire::Responses],
+                needs_key: false,
+                ..USUAL
+            },
             Self::AzureOpenAi => Facts {
                 name: "azure-openai",
                 aliases: &["azure"],
                 path: "/openai/v1",
+                wires: &[Wire::Responses, Wire::Chat],
                 key_header: Some("api-key"),
                 chat: Dialect::OPENAI,
                 ..USUAL
@@ -136,7 +148,7 @@ impl ProviderKind {
                 name: "deepseek",
                 base: Some("https://api.deepseek.com"),
                 path: "",
-                wires: &[Wire::Chat, Wire::Messages],
+                wires: &[Wire::Chat, Wire::Responses, Wire::Messages],
                 chat: Dialect::THINKING_BACK,
                 ..USUAL
             },
@@ -147,6 +159,7 @@ impl ProviderKind {
                 name: "grok",
                 aliases: &["xai"],
                 base: Some("https://api.x.ai/v1"),
+                wires: &[Wire::Responses, Wire::Chat],
                 chat: Dialect::OPENAI,
                 ..USUAL
             },
@@ -185,8 +198,16 @@ impl ProviderKind {
                 aliases: &["copilot"],
                 base: Some("https://api.githubcopilot.com"),
                 path: "",
-                wires: &[Wire::Chat, Wire::Messages],
+                wires: &[Wire::Chat, Wire::Responses, Wire::Messages],
                 chat: Dialect::OPENAI,
+                responses: responses::Dialect::COPILOT,
+                ..USUAL
+            },
+            Self::Magpie => Facts {
+                name: "magpie",
+                base: Some("http://127.0.0.1:3425/v1"),
+                wires: &[Wire::Chat, Wire::Responses, Wire::Messages],
+                needs_key: false,
                 ..USUAL
             },
             Self::Google => Facts {
@@ -196,13 +217,6 @@ impl ProviderKind {
                 path: "/v1beta",
                 wires: &[Wire::Gemini],
                 key_header: Some("x-goog-api-key"),
-                ..USUAL
-            },
-            Self::Magpie => Facts {
-                name: "magpie",
-                base: Some("http://127.0.0.1:3425/v1"),
-                wires: &[Wire::Chat, Wire::Messages],
-                needs_key: false,
                 ..USUAL
             },
             Self::Typesafe => Facts { name: "typesafe", base: Some("https://api.typesafe.ai/v1"), wires: &[], ..USUAL },
@@ -298,6 +312,10 @@ impl ProviderKind {
 
     pub(crate) fn dialect(self) -> Dialect {
         self.facts().chat
+    }
+
+    pub(crate) fn responses_dialect(self) -> responses::Dialect {
+        self.facts().responses
     }
 }
 

@@ -6,8 +6,8 @@
 //! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
 //! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
 //! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
-//! `errors`, `retry`, `tokens`; then each wire: `chat`, `messages`, `gemini`; and `embed` (texts to vectors),
-//! `decide` (answers to typed questions), `list` (what a provider offers).
+//! `errors`, `retry`, `tokens`; then each wire: `chat`, `responses`, `messages`, `gemini`; and `embed`
+//! (texts to vectors), `decide` (answers to typed questions), `list` (what a provider offers).
 
 mod calls;
 mod chat;
@@ -25,6 +25,7 @@ mod list;
 mod messages;
 mod options;
 mod provider;
+mod responses;
 mod retry;
 mod sse;
 mod stream;

@@ -12,6 +12,7 @@ use crate::{
     gemini::{self, GeminiReader},
     kind::ProviderKind,
     messages::{self, MessagesReader},
+    responses::{self, ResponsesReader},
 };
 
 /// The header that names the version of the Messages API.
@@ -22,6 +23,8 @@ const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version
 pub enum Wire {
     /// OpenAI's chat completions.
     Chat,
+    /// OpenAI's responses.
+    Responses,
     /// Google's Gemini API.
     Gemini,
     /// Anthropic's Messages API.
@@ -41,13 +44,14 @@ pub(crate) struct Asked<'a> {
 
 impl Wire {
     /// All wires.
-    pub const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Gemini];
+    pub const ALL: [Self; 4] = [Self::Chat, Self::Responses, Self::Messages, Self::Gemini];
 
     /// Its name in settings (`api_format`) and on tapes.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
+            Self::Responses => "responses",
             Self::Gemini => "gemini",
             Self::Messages => "messages",
         }
@@ -57,6 +61,7 @@ impl Wire {
     pub(crate) fn path(self, model: &str) -> String {
         match self {
             Self::Chat => "/chat/completions".to_owned(),
+            Self::Responses => "/responses".to_owned(),
             Self::Gemini => gemini::path(model),
             Self::Messages => "/messages".to_owned(),
         }
@@ -65,7 +70,7 @@ impl Wire {
     /// Headers that each request has.
     pub(crate) fn headers(self) -> HeaderMap {
         match self {
-            Self::Chat | Self::Gemini => HeaderMap::new(),
+            Self::Chat | Self::Responses | Self::Gemini => HeaderMap::new(),
             Self::Messages => HeaderMap::from_iter([(ANTHROPIC_VERSION, HeaderValue::from_static(messages::VERSION))]),
         }
     }
@@ -80,6 +85,7 @@ impl Wire {
     pub(crate) fn body(self, asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
         match self {
             Self::Chat => chat::body(asked),
+            Self::Responses => responses::body(asked),
             Self::Gemini => gemini::body(asked),
             Self::Messages => messages::body(asked),
         }
@@ -89,6 +95,7 @@ impl Wire {
     pub(crate) fn reader(self) -> Box<dyn WireReader> {
         match self {
             Self::Chat => Box::<ChatReader>::default(),
+            Self::Responses => Box::<ResponsesReader>::default(),
             Self::Gemini => Box::<GeminiReader>::default(),
             Self::Messages => Box::<MessagesReader>::default(),
         }

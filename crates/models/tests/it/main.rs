@@ -10,6 +10,7 @@ mod lists;
 mod logins;
 mod messages;
 mod requests;
+mod responses;
 mod retries;
 
 use std::{sync::Arc, time::Duration};
