@@ -232,10 +232,15 @@ impl NewEntry {
         Self::new(EntryKind::ToolCall, payload)
     }
 
-    /// The model's answer, with the thinking and provider data that came with it.
+    /// The model's answer, with the thinking and provider data that came with it, and the pictures and
+    /// sounds that it made before its words.
     #[must_use]
     pub fn answer(text: &str, answer: &[Part]) -> Self {
-        let mut payload = object(json!({"role": "assistant", "content": text}));
+        let mut visible: Vec<Part> = answer.iter().filter(|it| matches!(it, Part::Media(_))).cloned().collect();
+        if visible.is_empty() || !text.is_empty() {
+            visible.push(Part::Text(text.to_owned()));
+        }
+        let mut payload = object(json!({"role": "assistant", "content": content_of(&visible)}));
         insert_hidden_parts(&mut payload, answer);
         Self::new(EntryKind::Message, payload)
     }
@@ -288,5 +293,25 @@ fn insert_hidden_parts(payload: &mut Map<String, Value>, answer: &[Part]) {
     }
     if !provider_data.is_empty() {
         payload.insert("provider_data".into(), provider_data.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Media, MediaKind, MediaSource, Message};
+
+    #[test]
+    fn answers_keep_what_the_model_made() {
+        let media =
+            Media { kind: MediaKind::Image, media_type: "image/png".into(), source: MediaSource::Data("AAAA".into()) };
+        let made = [Part::Reasoning("hm".into()), Part::Media(media.clone())];
+        let read = |entry: NewEntry| Message::from_payload(&entry.payload).unwrap().parts;
+        let thought = Part::Reasoning("hm".into());
+        let (picture, words) = (Part::Media(media), Part::Text("there".into()));
+        assert_eq!(read(NewEntry::answer("there", &made)), [thought.clone(), picture.clone(), words.clone()]);
+        assert_eq!(read(NewEntry::answer("", &made)), [thought.clone(), picture]);
+        assert_eq!(read(NewEntry::answer("there", &made[..1])), [thought, words]);
+        assert_eq!(NewEntry::answer("", &[]).payload["content"], "");
     }
 }
