@@ -13,7 +13,7 @@ use bub_kernel::{
     environment::Environment,
     model::{ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, OutputFormat, ProviderTool, ToolChoice},
 };
-use bub_models::{Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
+use bub_models::{CodexLogin, Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
 use serde_json::{Map, Value};
 
 use self::copilot::GhToken;
@@ -22,6 +22,9 @@ use crate::settings::{Settings, SettingsError};
 /// What the connection's options may be, with their units.
 const CLIENT_ARGS: &str = "api_format, headers, extra_body, timeout and connect_timeout (seconds of silence), \
                            max_retries, retry_delay and max_retry_delay (seconds)";
+
+/// The file of the Codex program's login, in its folder.
+const CODEX_FILE: &str = "auth.json";
 
 /// The names of the providers that are known without being configured.
 pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
@@ -99,8 +102,9 @@ fn config(settings: &Settings, name: &str, local: &Arc<dyn Environment>) -> Resu
 }
 
 /// What gives a kind's passing credentials.
-fn tokens(kind: ProviderKind, _settings: &Settings, local: &Arc<dyn Environment>) -> Option<Arc<dyn TokenSource>> {
+fn tokens(kind: ProviderKind, settings: &Settings, local: &Arc<dyn Environment>) -> Option<Arc<dyn TokenSource>> {
     match kind {
+        ProviderKind::Codex => Some(Arc::new(CodexLogin::new(settings.codex_home().join(CODEX_FILE)))),
         ProviderKind::GithubCopilot => Some(Arc::new(GhToken { environment: local.clone() })),
         _ => None,
     }

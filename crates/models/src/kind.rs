@@ -37,6 +37,8 @@ pub enum ProviderKind {
     Together,
     /// MiniMax.
     MiniMax,
+    /// ChatGPT's plans, with the login of the Codex program.
+    Codex,
     /// GitHub Copilot, with the login of the program `gh`.
     GithubCopilot,
     /// Google's Gemini API.
@@ -81,7 +83,7 @@ const USUAL: Facts = Facts {
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::OpenAi,
         Self::OpenAiCompatible,
         Self::Anthropic,
@@ -96,6 +98,7 @@ impl ProviderKind {
         Self::Zai,
         Self::Together,
         Self::MiniMax,
+        Self::Codex,
         Self::GithubCopilot,
         Self::Google,
         Self::Magpie,
@@ -191,6 +194,14 @@ impl ProviderKind {
                 path: "",
                 wires: &[Wire::Messages, Wire::Chat],
                 chat: Dialect::MINIMAX,
+                ..USUAL
+            },
+            Self::Codex => Facts {
+                name: "codex",
+                base: Some("https://chatgpt.com/backend-api/codex"),
+                path: "/backend-api/codex",
+                wires: &[Wire::Responses],
+                responses: responses::Dialect::CODEX,
                 ..USUAL
             },
             Self::GithubCopilot => Facts {

@@ -4,13 +4,17 @@ use bub_kernel::model::{ModelError, ModelInfo};
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use crate::{errors, lenient, provider::Endpoint};
+use crate::{errors, kind::ProviderKind, lenient, provider::Endpoint};
 
 /// The most pages that are asked for, of up to a thousand models each.
 const MAX_PAGES: usize = 20;
 
 /// Asks for the list, page by page; in the order of the ids.
 pub(crate) async fn list(endpoint: &Endpoint) -> Result<Vec<ModelInfo>, ModelError> {
+    if endpoint.kind == ProviderKind::Codex {
+        let text = "ChatGPT's plans list no models; those of a plan are named on its pages, such as gpt-5";
+        return Err(ModelError::Unsupported(text.to_owned()));
+    }
     let headers = endpoint.wire.as_ref().map_or_else(|_| HeaderMap::new(), |it| it.headers());
     let first = endpoint.kind.list_path();
     let mut models = Vec::new();

@@ -259,7 +259,8 @@ impl Provider {
         let wire = config.wire();
         let key_header = config.kind.key_header().unwrap_or("authorization");
         let is_key = |it: &str| [key_header, "authorization"].iter().any(|name| it.eq_ignore_ascii_case(name));
-        let has_auth = config.key().is_some() || config.headers.iter().any(|(it, _)| is_key(it));
+        let has_auth =
+            config.key().is_some() || config.tokens.is_some() || config.headers.iter().any(|(it, _)| is_key(it));
         // A server of one's own may need no key; the well-known services do.
         if config.kind.needs_key() && !has_auth && config.api_base.is_none() {
             let name = &config.name;

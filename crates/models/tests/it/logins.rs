@@ -8,13 +8,13 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use bub_kernel::model::{ModelClient, ModelError};
-use bub_models::CodexLogin;
+use bub_kernel::model::{ModelClient, ModelError, ModelProvider as _};
+use bub_models::{CodexLogin, Provider, ProviderConfig, ProviderKind};
 use bub_testing::{ModelServer, Reply};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{ask, client, config, text_of};
+use crate::{ask, client, config, hello, text_of};
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
@@ -127,4 +127,26 @@ async fn what_is_no_login_is_told_with_the_next_step() {
     check(&json!({"tokens": {"access_token": expired}}).to_string(), "it has no refresh token").await;
     let renewable = json!({"tokens": {"access_token": expired, "refresh_token": "r"}});
     check(&renewable.to_string(), "can't be renewed: HTTP 400").await;
+}
+
+#[tokio::test]
+async fn chatgpt_is_asked_with_the_login_alone() {
+    let login = json!({"tokens": {"access_token": "t", "refresh_token": "r", "account_id": "a"}});
+    let bench = Bench::new(&login, "t", false);
+    let tokens = Arc::new(CodexLogin::new(bench.folder.path().join("auth.json")));
+    let mut config = ProviderConfig::new("codex", ProviderKind::Codex);
+    config.tokens = Some(tokens);
+    assert!(Provider::new(config.clone()).client("gpt-5").is_ok(), "a login is enough");
+    config.api_base = Some(bench.server.base_url());
+    let client = Provider::new(config.clone()).client("gpt-5").unwrap();
+    // The server answers by another wire; what it was asked counts.
+    let mut asked = hello();
+    asked.options.max_tokens = Some(5);
+    drop(crate::send(&client, &asked).await);
+    let sent = &bench.server.requests()[0];
+    assert_eq!((sent.path.as_str(), sent.header("chatgpt-account-id")), ("/v1/responses", Some("a")));
+    assert_eq!((&sent.body["store"], &sent.body["max_output_tokens"]), (&json!(false), &Value::Null));
+    assert!(sent.body["instructions"].is_string());
+    let err = Provider::new(config).list().await.unwrap_err().to_string();
+    assert!(err.contains("list no models"), "{err}");
 }
