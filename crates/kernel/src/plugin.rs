@@ -13,7 +13,7 @@ use crate::{
     message::Message,
     model::ModelProvider,
     tape::{Entry, TapeStore},
-    tool::{DynTool, Tool, ToolSet, erase},
+    tool::{DynTool, IntoTool, ToolSet},
     turn::Agent,
 };
 
@@ -117,8 +117,8 @@ impl Registry {
     }
 
     /// Adds a tool; a later tool of the same name replaces it in its place.
-    pub fn tool(&mut self, tool: impl Tool) -> &mut Self {
-        self.dyn_tool(erase(tool))
+    pub fn tool(&mut self, tool: impl IntoTool) -> &mut Self {
+        self.dyn_tool(tool.into_tool())
     }
 
     /// Adds a tool whose types are known only at run time.

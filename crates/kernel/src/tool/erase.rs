@@ -7,8 +7,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 
-use super::{OutputSchema, Tool, ToolContext, ToolSpec, schema};
+use super::{ArgumentProblem, OutputSchema, PathStep, Tool, ToolContext, ToolSpec, schema};
 use crate::{
     error::{ErrorKind, ToolError},
     message::{blocks_text, content_blocks},
@@ -56,8 +57,31 @@ pub trait DynTool: Send + Sync {
     fn name(&self) -> &str {
         &self.spec().name
     }
+    /// What is wrong with arguments, beyond what their conversion to the schema of the parameters finds.
+    /// The executor asks before it calls; arguments with problems are not passed on.
+    fn problems(&self, _args: &Value) -> Vec<ArgumentProblem> {
+        Vec::new()
+    }
     /// Does the work; `args` is a JSON object that fits the schema of the parameters.
     fn call<'a>(&'a self, ctx: &'a ToolContext, args: Value) -> BoxFuture<'a, Result<ToolReply, ToolError>>;
+}
+
+/// What a tool can be made of: a typed [`Tool`], or one that is erased already.
+pub trait IntoTool {
+    /// The tool.
+    fn into_tool(self) -> Arc<dyn DynTool>;
+}
+
+impl<T: Tool> IntoTool for T {
+    fn into_tool(self) -> Arc<dyn DynTool> {
+        erase(self)
+    }
+}
+
+impl IntoTool for Arc<dyn DynTool> {
+    fn into_tool(self) -> Arc<dyn DynTool> {
+        self
+    }
 }
 
 struct Erased<T> {
@@ -92,12 +116,33 @@ impl<T: Tool> DynTool for Erased<T> {
 
     fn call<'a>(&'a self, ctx: &'a ToolContext, args: Value) -> BoxFuture<'a, Result<ToolReply, ToolError>> {
         Box::pin(async move {
-            let args = serde_json::from_value(args)
-                .map_err(|err| ToolError::invalid(format!("Tool '{}' argument validation failed: {err}", T::NAME)))?;
+            let args = serde_path_to_error::deserialize(&args)
+                .map_err(|err| ToolError::arguments(T::NAME, &[problem(&err, &args)]))?;
             let output = self.tool.call(ctx, args).await?;
             let value = serde_json::to_value(&output)
                 .map_err(|err| ToolError::new(ErrorKind::Tool, format!("the result is not JSON: {err}")))?;
             Ok(ToolReply { text: self.tool.render(&output), value })
         })
     }
+}
+
+/// What the type of the arguments does not take, though the schema does: a number that is too large for
+/// it, say.
+fn problem(err: &serde_path_to_error::Error<serde_json::Error>, args: &Value) -> ArgumentProblem {
+    let mut path = Vec::new();
+    let mut input = Some(args);
+    for segment in err.path() {
+        let step = match segment {
+            Segment::Seq { index } => PathStep::Index(*index),
+            Segment::Map { key } => PathStep::Key(key.clone()),
+            // These stand for nothing in the JSON that one could point at.
+            Segment::Enum { .. } | Segment::Unknown => continue,
+        };
+        input = match &step {
+            PathStep::Key(key) => input.and_then(|it| it.get(key)),
+            PathStep::Index(idx) => input.and_then(|it| it.get(idx)),
+        };
+        path.push(step);
+    }
+    ArgumentProblem::at("value_error", path, &err.inner().to_string(), input.cloned().unwrap_or_default())
 }

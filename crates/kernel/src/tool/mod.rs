@@ -1,10 +1,14 @@
 //! What the model, model-written code and people can call.
 //!
-//! A tool's author implements [`Tool`] with typed arguments; [`erase`] turns it into the [`DynTool`]
-//! that everything else handles.
+//! A tool's author implements [`Tool`] with typed arguments, or puts the attribute
+//! [`tool`](macro@crate::tool) before a function; [`erase`] turns it into the [`DynTool`] that
+//! everything else handles.
 
 mod context;
 mod erase;
+#[doc(hidden)]
+pub mod function;
+mod problem;
 pub mod schema;
 mod set;
 mod spec;
@@ -16,7 +20,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use context::{Caller, PartialResult, ToolContext};
-pub use erase::{DynTool, ToolReply, erase};
+pub use erase::{DynTool, IntoTool, ToolReply, erase};
+pub use problem::{ArgumentProblem, MAX_SHOWN_INPUT, PathStep, place};
 pub use set::ToolSet;
 pub use spec::{Exposure, OutputSchema, ToolSpec};
 

@@ -102,6 +102,19 @@ impl fmt::Debug for OutputSchema {
 }
 
 impl ToolSpec {
+    /// A tool of this name and these parameters, without description, for the model and for code.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>, parameters: Value) -> Self {
+        Self {
+            name: name.into(),
+            description: String::new(),
+            exposure: Exposure::Auto,
+            deferred: false,
+            parameters,
+            output: None,
+        }
+    }
+
     /// The name that the model and its code see.
     #[must_use]
     pub fn alias(&self) -> String {
