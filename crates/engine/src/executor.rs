@@ -133,7 +133,7 @@ impl Executor {
             }
             ToolStep::Proceed => {
                 let args = call.args.as_object().cloned().unwrap_or_default();
-                match arguments::validate(spec, name, &args) {
+                match arguments::validate(&**tool, name, &args) {
                     Ok(args) => {
                         log_start(name, &args);
                         match self.guarded(&**tool, args, ctx, started).await {

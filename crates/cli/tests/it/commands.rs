@@ -29,7 +29,7 @@ fn r128_arguments_are_read_as_documented() {
             ",fs.read path=t.txt bogus=1",
             "error: fs.read: 'bogus' is not a parameter; the tool takes 'path', 'offset', 'limit'\n",
         ),
-        (",fs.read path=t.txt limit=abc", "error: fs.read: 'limit': expected an integer, got 'abc' or null\n"),
+        (",fs.read path=t.txt limit=abc", "error: fs.read: 'limit': expected an integer or null, got 'abc'\n"),
         (",fs.read path=a b", "error: positional argument 'b' cannot appear after keyword arguments\n"),
         (",fs.read 'a", "error: No closing quotation\n"),
         (",", "error: empty command\n"),
