@@ -16,7 +16,7 @@ use bub_kernel::{
     plugin::Registry,
     secret::SecretMask,
     tape::{MemoryStore, TapeQuery},
-    tool::prelude::*,
+    tool::{DynTool, prelude::*},
     turn::{SessionId, TurnError, TurnEvent, TurnResult},
 };
 pub(crate) use bub_testing::inbound;
@@ -145,6 +145,8 @@ pub(crate) struct Setup {
     pub(crate) settings: EngineSettings,
     pub(crate) events: EventBus,
     pub(crate) hooks: Vec<Arc<dyn Hooks>>,
+    /// Tools besides those of the bench.
+    pub(crate) tools: Vec<Arc<dyn DynTool>>,
 }
 
 impl Setup {
@@ -154,6 +156,9 @@ impl Setup {
         let sleep = Sleep::default();
         let most = sleep.most.clone();
         registry.tool(Echo).tool(Fail).tool(sleep).tool(Cut).models(model.clone());
+        for tool in self.tools {
+            registry.tool(tool);
+        }
         registry.hooks = self.hooks;
         let runtime = Runtime::new(RuntimeParts {
             registry,

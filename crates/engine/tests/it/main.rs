@@ -17,6 +17,8 @@ mod nested;
 #[cfg(test)]
 mod pauses;
 #[cfg(test)]
+mod schema_tools;
+#[cfg(test)]
 mod sessions;
 #[cfg(test)]
 mod turns;
