@@ -17,5 +17,25 @@ pub use bub_engine as engine;
 pub use bub_engine::{Runtime, TurnOptions, TurnStream};
 pub use bub_host as host;
 pub use bub_kernel as kernel;
+/// Makes a tool of a function, as [`bub_kernel::tool`](macro@bub_kernel::tool) does for plugins: `fn add`
+/// stays, and beside it stands `fn add_tool() -> Arc<dyn DynTool>`.
+///
+/// ```
+/// use bub::{kernel::plugin::Registry, tool};
+///
+/// /// Adds two integers.
+/// #[tool(name = "math.add")]
+/// fn add(a: i64, b: i64) -> i64 {
+///     a + b
+/// }
+///
+/// Registry::default().tool(add_tool());
+/// ```
+pub use bub_macros::tool_of_bub as tool;
 pub use bub_models as models;
 pub use defaults::DefaultHooks;
+
+// The examples of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/writing-tools.md")]
+struct WritingTools;
