@@ -25,6 +25,8 @@ const EXAMPLES: [(&str, &str); 14] = [
 ];
 /// Characters of a tool's summary that the overview shows.
 const MAX_SUMMARY_CHARS: usize = 100;
+/// The most values of a choice that are named.
+const MAX_CHOICES: usize = 20;
 
 /// List the commands and tools, or show one of them in full.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -111,7 +113,7 @@ fn in_full(spec: &ToolSpec, prefix: &str) -> String {
         };
         out.push_str(&format!("  {}: {}, {need}", it.name, it.kind));
         match it.description {
-            Some(text) => out.push_str(&format!(". {text}\n")),
+            Some(text) => out.push_str(&format!(". {}\n", text.replace('\n', "\n    "))),
             None => out.push('\n'),
         }
     }
@@ -147,7 +149,7 @@ fn parameters(spec: &ToolSpec) -> Vec<Parameter<'_>> {
         .flatten()
         .map(|(name, schema)| Parameter {
             name,
-            kind: kind_of(schema),
+            kind: kind_of(schema, schema.get("$defs")),
             is_required: required.is_some_and(|it| it.iter().any(|it| it == name.as_str())),
             default: schema.get("default").filter(|it| !it.is_null()).map(|it| match it.as_str() {
                 Some("") => "''".to_owned(),
@@ -159,15 +161,25 @@ fn parameters(spec: &ToolSpec) -> Vec<Parameter<'_>> {
         .collect()
 }
 
-/// The type of a parameter: `string`, `integer`, `array of string`, `string or object`.
-fn kind_of(schema: &Value) -> String {
+/// The type of a parameter: `string`, `integer`, `array of string`, `string or object`, `fast|slow`.
+fn kind_of(schema: &Value, definitions: Option<&Value>) -> String {
+    if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|it| it.len() <= MAX_CHOICES) {
+        return values.iter().map(text::render).collect::<Vec<_>>().join("|");
+    }
+    if let Some(only) = schema.get("const") {
+        return text::render(only);
+    }
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|it| it.rsplit('/').next()) {
+        let choice = definitions.and_then(|it| it.get(name)).filter(|it| it.get("enum").is_some());
+        return choice.map_or_else(|| name.to_owned(), |it| kind_of(it, None));
+    }
     let options = ["anyOf", "oneOf"].iter().find_map(|it| schema.get(it)?.as_array());
     if let Some(options) = options {
-        let kinds: Vec<_> = options.iter().map(kind_of).filter(|it| it != "null").collect();
+        let kinds: Vec<_> = options.iter().map(|it| kind_of(it, definitions)).filter(|it| it != "null").collect();
         return kinds.join(" or ");
     }
     match (schema.get("type").and_then(Value::as_str), schema.get("items")) {
-        (Some("array"), Some(items)) => format!("array of {}", kind_of(items)),
+        (Some("array"), Some(items)) => format!("array of {}", kind_of(items, definitions)),
         (Some(kind), _) => kind.to_owned(),
         (None, _) => "any".to_owned(),
     }

@@ -157,6 +157,36 @@ async fn help_is_made_from_the_tools_that_there_are() {
     assert_eq!(err.to_string(), "[not_found] no command or tool is named 'nope'; ,help lists them");
 }
 
+#[tokio::test]
+async fn help_names_the_choices_and_the_types_of_parameters() {
+    let many: Vec<_> = (0..50).collect();
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "mode": {"enum": ["fast", "slow"], "type": "string", "description": "How.\n- `fast`: Not slow."},
+            "only": {"const": 5},
+            "many": {"enum": many, "type": "integer"},
+            "items": {"type": "array", "items": {"$ref": "#/properties/items/$defs/Item"}},
+            "color": {
+                "$defs": {"Color": {"enum": ["red", "green"], "type": "string"}},
+                "anyOf": [{"$ref": "#/properties/color/$defs/Color"}, {"type": "null"}],
+            },
+        },
+    });
+    let ctx = with(vec![plain("pick", Exposure::Command, parameters, "")]);
+    expect![[r#"
+        ,pick [mode] [only] [many] [items] [color]
+
+        Parameters:
+          mode: fast|slow, optional. How.
+            - `fast`: Not slow.
+          only: 5, optional
+          many: integer, optional
+          items: array of Item, optional
+          color: red|green, optional"#]]
+    .assert_eq(&call(Help, &ctx, json!({"name": "pick"})).await);
+}
+
 /// Splits an example as a command line is split: words, single quotes around blanks.
 fn split(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
