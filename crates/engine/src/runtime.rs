@@ -22,7 +22,7 @@ use bub_kernel::{
     task::TaskScope,
     tool::{Caller, ToolContext, ToolReply, ToolSet},
     turn::{
-        Agent, EventSink, Host, HostModel, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent,
+        EventSink, Host, HostModel, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnLoop,
         TurnRequest, TurnResult, TurnState,
     },
 };
@@ -143,7 +143,7 @@ pub(crate) struct Inner {
     pub(crate) hooks: HookStack,
     pub(crate) executor: Executor,
     pub(crate) context: Arc<dyn ContextBuilder>,
-    pub(crate) agent: Option<Arc<dyn Agent>>,
+    pub(crate) turn_loop: Option<Arc<dyn TurnLoop>>,
     models: Vec<Arc<dyn ModelProvider>>,
     store: Arc<dyn TapeStore>,
     sidecars: Vec<String>,
@@ -176,7 +176,7 @@ impl Runtime {
             hooks,
             executor,
             context: registry.context.unwrap_or_else(|| Arc::new(DefaultContext)),
-            agent: registry.agent,
+            turn_loop: registry.turn_loop,
             models: registry.models,
             store: registry.store.unwrap_or(store),
             sidecars: registry.sidecars,

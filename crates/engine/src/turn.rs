@@ -197,8 +197,8 @@ impl Plan<'_> {
         let _running = inner.sessions.start(&ctx.session, ctx.run.clone(), ctx.cancel.clone());
         let state = ctx.state.clone();
         let turn = Turn { prompt: Some(prompt), ctx, sink: sink.clone() };
-        let done = match &inner.agent {
-            Some(agent) => agent.run(turn).await,
+        let done = match &inner.turn_loop {
+            Some(turn_loop) => turn_loop.run(turn).await,
             None => Box::pin(agent_loop::run(inner, turn)).await,
         };
         if !is_temporary {

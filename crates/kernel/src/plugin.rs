@@ -14,7 +14,7 @@ use crate::{
     model::ModelProvider,
     tape::{Entry, TapeStore},
     tool::{DynTool, IntoTool, ToolSet},
-    turn::Agent,
+    turn::TurnLoop,
 };
 
 /// Turns tape entries into messages for the model.
@@ -66,7 +66,7 @@ pub struct Registry {
     /// Where tapes are kept; the last one set counts.
     pub store: Option<Arc<dyn TapeStore>>,
     /// What answers turns, instead of the step loop.
-    pub agent: Option<Arc<dyn Agent>>,
+    pub turn_loop: Option<Arc<dyn TurnLoop>>,
     /// How the tape becomes messages, instead of the default.
     pub context: Option<Arc<dyn ContextBuilder>>,
     /// What runs as long as the runtime.
@@ -159,8 +159,8 @@ impl Registry {
     }
 
     /// Replaces what answers turns.
-    pub fn agent(&mut self, agent: impl Agent + 'static) -> &mut Self {
-        self.agent = Some(Arc::new(agent));
+    pub fn turn_loop(&mut self, turn_loop: impl TurnLoop + 'static) -> &mut Self {
+        self.turn_loop = Some(Arc::new(turn_loop));
         self
     }
 

@@ -398,7 +398,7 @@ pub struct Turn {
 
 /// What answers a turn; the step loop, unless a plugin replaces it.
 #[async_trait]
-pub trait Agent: Send + Sync {
+pub trait TurnLoop: Send + Sync {
     /// Runs the turn to its final text.
     async fn run(&self, turn: Turn) -> Result<TurnResult, TurnError>;
 }
