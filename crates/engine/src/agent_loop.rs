@@ -1,20 +1,24 @@
 //! The steps of a turn: ask the model, run its calls, until it has nothing more to call.
 
-use std::{sync::Arc, time::Instant};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use bub_kernel::{
     clock::iso,
     event::{RunFinished, RunStarted, StepFinished, StepStarted},
-    model::{ModelClient, ModelError, ModelSpec},
+    model::{ModelClient, ModelError, ModelOptions, ModelSpec},
+    steps::StepFacts,
     tape::NewEntry,
     tool::ToolContext,
     turn::{Prompt, Turn, TurnError, TurnResult},
 };
-use serde_json::{Value, json};
+use futures::FutureExt as _;
+use serde_json::{Map, Value, json};
 
 use crate::{
-    runtime::Inner,
-    step::{Step, emit, millis, put, run_id},
+    events::emit,
+    policy::{decide, panic_text},
+    runtime::{Inner, TapeNaming},
+    step::{Step, StepEnd, millis, put, run_id},
 };
 
 /// The anchor that is set when the conversation no longer fits the model's window.
@@ -33,22 +37,35 @@ const MAX_PAUSES: usize = 30;
 /// # Errors
 /// What ended it early; all that was done until then is on the tape.
 pub(crate) async fn run(inner: &Arc<Inner>, turn: Turn) -> Result<TurnResult, TurnError> {
-    let Turn { prompt, ctx, sink } = turn;
+    let Turn { prompt, ctx, sink, options, metadata } = turn;
     let prompt = prompt.unwrap_or_else(|| Prompt::Text(String::new()));
-    let model = ctx.state.model.clone().ok_or_else(no_model)?;
+    let model = ctx.state.model.clone().ok_or_else(|| no_model(inner.settings.tapes))?;
     let spec = ModelSpec::parse(&model)?;
     let client = inner.turn_client(&model, &spec)?;
 
-    let mut run = Run { inner, ctx, sink, model, spec, client, steps: 0, started: Instant::now() };
-    run.start(&prompt).await?;
-    let done = run.steps(&prompt).await;
-    run.finish(&done).await?;
-    done
+    let started = Instant::now();
+    let mut run = Run { inner, ctx, sink, model, spec, client, options, metadata, has_begun: false, steps: 0, started };
+    // Whatever ends the work, even a panic of the embedder's code: the end is recorded, and told. On the
+    // heap, for turns nest and the stack is short.
+    let done = AssertUnwindSafe(Box::pin(run.work(&prompt))).catch_unwind().await;
+    let done = done.unwrap_or_else(|panic| Err(TurnError::Panicked(panic_text(&*panic))));
+    match (run.finish(&done).await, done) {
+        (Err(err), Ok(_)) => Err(err),
+        (Err(second), Err(err)) => {
+            tracing::error!(error = %second, "the end of a failed turn was not recorded, or not told");
+            Err(err)
+        }
+        (Ok(()), done) => done,
+    }
 }
 
 /// What is said when no model is set.
-fn no_model() -> TurnError {
-    TurnError::Model(ModelError::Config("no model to run: set a model as provider:model".to_owned()))
+fn no_model(tapes: TapeNaming) -> TurnError {
+    let what_to_do = match tapes {
+        TapeNaming::Sessions => "set a model as provider:model",
+        TapeNaming::Free => "pass model to the run or to the agent",
+    };
+    TurnError::Model(ModelError::Config(format!("no model to run: {what_to_do}")))
 }
 
 /// A turn's loop and what it holds on to.
@@ -59,29 +76,39 @@ struct Run<'a> {
     model: String,
     spec: ModelSpec,
     client: Arc<dyn ModelClient>,
+    options: ModelOptions,
+    metadata: Map<String, Value>,
+    /// Whether its start has been recorded; then its end has to be, too.
+    has_begun: bool,
     steps: usize,
     started: Instant,
 }
 
 impl Run<'_> {
-    async fn start(&self, prompt: &Prompt) -> Result<(), TurnError> {
+    async fn work(&mut self, prompt: &Prompt) -> Result<TurnResult, TurnError> {
+        self.start(prompt).await?;
+        self.steps(prompt).await
+    }
+
+    async fn start(&mut self, prompt: &Prompt) -> Result<(), TurnError> {
         let ctx = &self.ctx;
+        let mut data = Map::new();
+        data.insert("model".to_owned(), self.model.clone().into());
+        data.insert("prompt".to_owned(), prompt.to_event_value());
+        for (key, value) in &self.metadata {
+            // What the caller says hides nothing of what happened.
+            data.entry(key).or_insert_with(|| value.clone());
+        }
+        ctx.tape.append_event("loop.start", Value::Object(data)).await?;
+        self.has_begun = true;
         let mut event = RunStarted {
             state: ctx.state.clone(),
             tape: ctx.tape.clone(),
             model: self.model.clone(),
             prompt: prompt.clone(),
+            metadata: self.metadata.clone(),
         };
-        emit(ctx, &mut event).await?;
-        let names =
-            |list: &Option<Vec<String>>| list.as_ref().filter(|it| !it.is_empty()).map_or(Value::Null, |it| json!(it));
-        let data = json!({
-            "model": self.model,
-            "prompt": prompt.to_event_value(),
-            "allowed_skills": names(&ctx.state.allowed_skills),
-            "allowed_tools": names(&ctx.state.allowed_tools),
-        });
-        Ok(ctx.tape.append_event("loop.start", data).await?)
+        emit(ctx, &mut event).await
     }
 
     async fn steps(&mut self, original: &Prompt) -> Result<TurnResult, TurnError> {
@@ -109,20 +136,11 @@ impl Run<'_> {
             self.steps += 1;
             result.steps = self.steps;
             let started = Instant::now();
-            self.step_started(prompt.as_ref()).await?;
-            let mut ctx = self.ctx.clone();
-            ctx.run = run_id(&ctx);
-            let step = Step {
-                inner: self.inner,
-                ctx,
-                sink: &self.sink,
-                client: &self.client,
-                model: &self.model,
-                model_id: &self.spec.model,
-                prompt: prompt.as_ref(),
-                may_rescue: rescues_left > 0,
-            };
-            match step.run().await {
+            if let Err(err) = self.step_started(prompt.as_ref()).boxed().await {
+                return self.step_failed(started, err).boxed().await;
+            }
+            let step = self.step(prompt.as_ref(), rescues_left > 0);
+            match Box::pin(step.run()).await {
                 Ok(end) => {
                     result.text.push_str(&end.text);
                     // What comes after a pause is the rest of one answer.
@@ -133,50 +151,89 @@ impl Run<'_> {
                     result.usage = end.usage.or(result.usage);
                     if same.count(end.failure) >= MAX_SAME_FAILURES {
                         let err = TurnError::Repeating { times: MAX_SAME_FAILURES };
-                        self.step_finished(started, "error", Some(err.to_string())).await?;
-                        return Err(err);
+                        return self.step_failed(started, err).boxed().await;
                     }
                     pauses = if end.paused { pauses + 1 } else { 0 };
                     if pauses > MAX_PAUSES {
-                        let err = TurnError::Paused { times: pauses };
-                        self.step_finished(started, "error", Some(err.to_string())).await?;
-                        return Err(err);
+                        return self.step_failed(started, TurnError::Paused { times: pauses }).boxed().await;
                     }
-                    let goes_on = end.called || end.paused || self.inner.sessions.has_pending(&self.ctx.session);
-                    self.step_finished(started, if goes_on { "continue" } else { "ok" }, None).await?;
+                    let goes_on = match self.goes_on(&end, prompt.as_ref()).boxed().await {
+                        Ok(goes_on) => goes_on,
+                        Err(err) => return self.step_failed(started, err).boxed().await,
+                    };
+                    self.step_finished(started, if goes_on { "continue" } else { "ok" }, None).boxed().await?;
                     if !goes_on {
                         return Ok(result);
                     }
                     // A paused answer is not interrupted: it would not be the same conversation any more.
-                    prompt = if end.paused {
-                        None
-                    } else {
-                        self.inner.hooks.continue_prompt(&self.ctx.state).await.map(Prompt::Text)
-                    };
+                    prompt = if end.paused { None } else { self.continue_prompt(prompt.as_ref()).boxed().await? };
                 }
                 Err(TurnError::Model(err @ ModelError::ContextLength(_))) if rescues_left > 0 => {
                     rescues_left -= 1;
                     let state = json!({"reason": "context_length_exceeded", "error": err.to_string()});
                     self.ctx.tape.handoff(OVERFLOW_ANCHOR, state).await?;
-                    self.step_finished(started, "auto_handoff", Some(err.to_string())).await?;
+                    self.step_finished(started, "auto_handoff", Some(err.to_string())).boxed().await?;
                     prompt = Some(original.clone());
                 }
-                Err(err) => {
-                    let status = if matches!(err, TurnError::Cancelled) { "cancelled" } else { "error" };
-                    self.step_finished(started, status, Some(err.to_string())).await?;
-                    return Err(err);
-                }
+                Err(err) => return self.step_failed(started, err).boxed().await,
             }
         }
     }
 
+    /// The next step. Boxed where it is made: turns nest, and the stack is short.
+    fn step<'b>(&'b self, prompt: Option<&'b Prompt>, may_rescue: bool) -> Box<Step<'b>> {
+        let mut ctx = self.ctx.clone();
+        ctx.run = run_id(&ctx);
+        Box::new(Step {
+            inner: self.inner,
+            ctx,
+            sink: &self.sink,
+            client: &self.client,
+            model: &self.model,
+            model_id: &self.spec.model,
+            prompt,
+            options: &self.options,
+            may_rescue,
+        })
+    }
+
+    /// Ends a step that failed; that failure is the turn's, whatever comes after it.
+    async fn step_failed(&self, started: Instant, err: TurnError) -> Result<TurnResult, TurnError> {
+        let status = if matches!(err, TurnError::Cancelled) { "cancelled" } else { "error" };
+        if let Err(second) = self.step_finished(started, status, Some(err.to_string())).await {
+            tracing::error!(error = %second, "the end of a failed step was not recorded, or not told");
+        }
+        Err(err)
+    }
+
+    /// Whether there is another step: results to read, an answer to go on with, or messages that wait.
+    async fn goes_on(&self, end: &StepEnd, prompt: Option<&Prompt>) -> Result<bool, TurnError> {
+        if end.called || end.paused || self.inner.sessions.has_pending(&self.ctx.session) {
+            return Ok(true);
+        }
+        decide("has_pending_messages", self.inner.steps.has_pending_messages(&self.facts(prompt))).await
+    }
+
+    /// What the next step is asked: the embedder first, then the hooks.
+    async fn continue_prompt(&self, prompt: Option<&Prompt>) -> Result<Option<Prompt>, TurnError> {
+        match decide("continue_prompt", self.inner.steps.continue_prompt(&self.facts(prompt))).await? {
+            Some(next) => Ok(Some(next)),
+            None => Ok(self.inner.hooks.continue_prompt(&self.ctx.state).await.map(Prompt::Text)),
+        }
+    }
+
+    fn facts<'b>(&'b self, prompt: Option<&'b Prompt>) -> StepFacts<'b> {
+        let (ctx, agent) = (&self.ctx, &self.inner.settings.agent);
+        StepFacts { agent, model: &self.model, prompt, tools: ctx.tools.as_slice(), tape: &ctx.tape, state: &ctx.state }
+    }
+
     async fn step_started(&self, prompt: Option<&Prompt>) -> Result<(), TurnError> {
         let ctx = &self.ctx;
+        let data = json!({"step": self.steps, "prompt": prompt.map(Prompt::to_event_value)});
+        ctx.tape.append_event("loop.step.start", data).await?;
         let mut event =
             StepStarted { state: ctx.state.clone(), tape: ctx.tape.clone(), step: self.steps, prompt: prompt.cloned() };
-        emit(ctx, &mut event).await?;
-        let data = json!({"step": self.steps, "prompt": prompt.map(Prompt::to_event_value)});
-        Ok(ctx.tape.append_event("loop.step.start", data).await?)
+        emit(ctx, &mut event).await
     }
 
     async fn step_finished(
@@ -201,7 +258,11 @@ impl Run<'_> {
         emit(ctx, &mut event).await
     }
 
+    /// Records the end and tells of it, even when it can't be recorded.
     async fn finish(&self, done: &Result<TurnResult, TurnError>) -> Result<(), TurnError> {
+        if !self.has_begun {
+            return Ok(());
+        }
         let ctx = &self.ctx;
         let (status, error) = match done {
             Ok(_) => ("ok", None),
@@ -211,7 +272,7 @@ impl Run<'_> {
         let elapsed_ms = millis(self.started.elapsed());
         let mut data = json!({"status": status, "steps": self.steps, "elapsed_ms": elapsed_ms});
         self.close_event(&mut data, error.as_deref());
-        ctx.tape.append([NewEntry::event("loop.finish", data)]).await?;
+        let recorded = ctx.tape.append([NewEntry::event("loop.finish", data)]).await;
         let mut event = RunFinished {
             state: ctx.state.clone(),
             tape: ctx.tape.clone(),
@@ -220,7 +281,9 @@ impl Run<'_> {
             elapsed_ms,
             error,
         };
-        emit(ctx, &mut event).await
+        let told = emit(ctx, &mut event).await;
+        recorded?;
+        told
     }
 
     /// Adds what went wrong and the date, which come last.

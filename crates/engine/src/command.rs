@@ -61,7 +61,12 @@ pub(crate) fn parse(line: &str, tools: &ToolSet) -> Result<Command, String> {
         return Ok(Command { tool: name.clone(), name, args, meant: Vec::new() });
     }
     if tools.get(SHELL).is_none() {
-        return Err(format!("{SHELL} tool is not available"));
+        let mut message = format!("{SHELL} tool is not available, and no tool is named '{first}'");
+        let names: Vec<_> = tools.iter().map(|it| it.name().to_owned()).collect();
+        if let Some(close) = close_matches(first, names.iter().map(String::as_str)).first() {
+            message.push_str(&format!("; did you mean {close}?"));
+        }
+        return Err(message);
     }
     let names: Vec<_> = tools.iter().map(|it| it.name().to_owned()).collect();
     Ok(Command {

@@ -15,7 +15,7 @@ use bub_kernel::{
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
-use crate::{arguments, hook_stack::HookStack, suggest::guidance};
+use crate::{arguments, events::emit, hook_stack::HookStack, policy::panic_text, suggest::guidance};
 
 /// The most characters of one result that enter the model's context, whatever produced it.
 pub(crate) const MAX_RESULT_CHARS: usize = 400_000;
@@ -122,7 +122,7 @@ impl Executor {
         let mut decision = self.hooks.before_tool(ctx, &mut call).await;
         if matches!(decision, ToolStep::Proceed) {
             let mut event = ToolCallStarted { state: ctx.state.clone(), call, decision };
-            ctx.events.emit(&mut event).await.map_err(|err| TurnError::Handler(err.to_string()))?;
+            emit(ctx, &mut event).await?;
             (call, decision) = (event.call, event.decision);
         }
         let mut result = match decision {
@@ -169,7 +169,7 @@ impl Executor {
         }
         let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let mut event = ToolCallFinished { state: ctx.state.clone(), call, result, duration_ms };
-        ctx.events.emit(&mut event).await.map_err(|err| TurnError::Handler(err.to_string()))?;
+        emit(ctx, &mut event).await?;
         Ok(event.result)
     }
 
@@ -189,9 +189,7 @@ impl Executor {
                 None
             }
             done = work => Some(done.unwrap_or_else(|panic| {
-                let what = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
-                let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-                Err(ToolError::raised("Panic", format!("the tool panicked: {what}")))
+                Err(ToolError::raised("Panic", format!("the tool panicked: {}", panic_text(&*panic))))
             })),
         }
     }

@@ -2,18 +2,22 @@
 //! called, everything is recorded, an answer goes out.
 //!
 //! [`Runtime`] owns the sessions and starts turns; [`TurnStream`] is a turn as its caller sees it.
-//! Inside, `turn` is the pipeline, `agent_loop` the steps, `step` one exchange with the model, and
-//! `executor` one tool call. [`SchemaTool`] is a tool that is made while the program runs.
+//! Inside, `turn` is the pipeline, `agent_loop` the steps, `policy` what they offer, `step` one exchange
+//! with the model, `record` what is written of it, and `executor` one tool call. [`SchemaTool`] is a tool
+//! that is made while the program runs.
 
 mod agent_loop;
 mod arguments;
 mod command;
 mod context;
+mod events;
 mod executor;
 mod fallback;
 mod hook_stack;
 mod nested;
+mod policy;
 mod prompt;
+mod record;
 mod runtime;
 mod schema_tool;
 mod sessions;
@@ -23,6 +27,7 @@ mod turn;
 
 pub use command::check_prefix;
 pub use context::DefaultContext;
-pub use runtime::{EngineSettings, Runtime, RuntimeParts, TurnOptions, TurnStream};
+pub use policy::SessionSteps;
+pub use runtime::{EngineSettings, RunRequest, Runtime, RuntimeParts, TapeNaming, TurnOptions, TurnStream};
 pub use schema_tool::{ArgumentSchema, SchemaError, SchemaTool};
 pub use sessions::{SessionGuard, SessionLocks};

@@ -18,6 +18,7 @@ use bub_kernel::{
     model::{ModelClient, ModelError, ModelOptions, ModelProvider, ModelSpec},
     plugin::{ContextBuilder, Registry},
     secret::SecretMask,
+    steps::{PromptSection, StepPolicy},
     tape::{Tape, TapeName, TapeQuery, TapeStore},
     task::TaskScope,
     tool::{Caller, ToolContext, ToolReply, ToolSet},
@@ -27,8 +28,11 @@ use bub_kernel::{
     },
 };
 use futures::Stream;
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use serde_json::{Map, Value};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -36,13 +40,29 @@ use crate::{
     executor::Executor,
     fallback::{Candidate, Fallback},
     hook_stack::HookStack,
+    policy::SessionSteps,
     sessions::{SessionLocks, Sessions},
-    turn,
+    turn::{self, PromptForm},
 };
+
+/// Whose tapes they are that turns run on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TapeNaming {
+    /// Tapes of an application: named after the workspace and the session. What a person set for the
+    /// session stands on them and applies.
+    #[default]
+    Sessions,
+    /// Tapes of an embedded agent: named as the embedder names them. Nothing on them is a setting.
+    Free,
+}
 
 /// How turns run.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
+    /// What the agent is called, in the facts of its steps.
+    pub agent: String,
+    /// Whose tapes they are.
+    pub tapes: TapeNaming,
     /// What commands start with; `None` turns commands off.
     pub command_prefix: Option<String>,
     /// `provider:model` for turns that name none.
@@ -65,6 +85,8 @@ pub struct EngineSettings {
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
+            agent: "bub".to_owned(),
+            tapes: TapeNaming::default(),
             command_prefix: None,
             model: None,
             fallback_models: Vec::new(),
@@ -87,7 +109,7 @@ pub struct RuntimeParts {
     pub store: Arc<dyn TapeStore>,
     /// Where tools run, unless a hook provides another place for a session.
     pub environment: Arc<dyn Environment>,
-    /// The resolved path that, with the session's id, names a session's tape.
+    /// The resolved path that, with the session's id, names a session's tape; unused with free names.
     pub workspace: String,
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -121,6 +143,25 @@ pub struct TurnOptions {
     pub allowed_skills: Option<Vec<String>>,
 }
 
+/// A turn without a message around it, on a tape of the caller's choice.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// What to answer, as it is; or a command.
+    pub prompt: Prompt,
+    /// Whose turn it is, to tools and hooks.
+    pub session: SessionId,
+    /// On which tape.
+    pub tape: Tape,
+    /// What the turn carries. Its model, if set, is that of the turn.
+    pub state: TurnState,
+    /// How the model should answer, in all calls of the turn; the settings fill in the rest.
+    pub options: ModelOptions,
+    /// Whether the turn is merged into the tape; otherwise it leaves nothing.
+    pub merge_back: bool,
+    /// What the caller says about the run; it stands in `loop.start`, and handlers are told.
+    pub metadata: Map<String, Value>,
+}
+
 /// Sessions and the turns on them. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
@@ -144,6 +185,8 @@ pub(crate) struct Inner {
     pub(crate) executor: Executor,
     pub(crate) context: Arc<dyn ContextBuilder>,
     pub(crate) turn_loop: Option<Arc<dyn TurnLoop>>,
+    pub(crate) steps: Arc<dyn StepPolicy>,
+    pub(crate) sections: Vec<PromptSection>,
     models: Vec<Arc<dyn ModelProvider>>,
     store: Arc<dyn TapeStore>,
     sidecars: Vec<String>,
@@ -177,6 +220,8 @@ impl Runtime {
             executor,
             context: registry.context.unwrap_or_else(|| Arc::new(DefaultContext)),
             turn_loop: registry.turn_loop,
+            steps: registry.steps.unwrap_or_else(|| Arc::new(SessionSteps)),
+            sections: registry.sections,
             models: registry.models,
             store: registry.store.unwrap_or(store),
             sidecars: registry.sidecars,
@@ -196,13 +241,47 @@ impl Runtime {
     /// stream is dropped; either way what it did is on the tape.
     #[must_use]
     pub fn turn(&self, inbound: Inbound, options: TurnOptions) -> TurnStream {
+        let inner = self.inner.clone();
+        self.start(move |cancel, sink| async move {
+            turn::run_inbound(&inner, inbound, options, PromptForm::Message, cancel, sink).await
+        })
+    }
+
+    /// The same for a prompt that is no message: the model reads it as it is, without facts and date in
+    /// front, and hooks are not asked what to make of it. Of the message they see the channel, the chat
+    /// and the session.
+    #[must_use]
+    pub fn turn_as_given(&self, inbound: Inbound, options: TurnOptions) -> TurnStream {
+        let inner = self.inner.clone();
+        self.start(move |cancel, sink| async move {
+            turn::run_inbound(&inner, inbound, options, PromptForm::AsGiven, cancel, sink).await
+        })
+    }
+
+    /// Starts a turn on a tape of the caller's choice. There is no message, so hooks that are about
+    /// messages are not asked: which session, what to load into the state, what the prompt is.
+    #[must_use]
+    pub fn run(&self, request: RunRequest) -> TurnStream {
+        let inner = self.inner.clone();
+        self.start(move |cancel, sink| async move { turn::run_request(&inner, request, cancel, sink).await })
+    }
+
+    /// Runs the work of a turn to its end, whether or not its stream is read.
+    fn start<W>(&self, work: impl FnOnce(CancellationToken, EventSink) -> W) -> TurnStream
+    where
+        W: Future<Output = Result<TurnResult, TurnError>> + Send + 'static,
+    {
         let (sink, events) = EventSink::new();
         let sink = sink.with_mask(self.inner.executor.mask.clone());
         let (tx, outcome) = oneshot::channel();
         let cancel = self.inner.cancel.child_token();
-        let (inner, token) = (self.inner.clone(), cancel.clone());
+        if Handle::try_current().is_err() {
+            drop(tx.send(Err(TurnError::Invalid(NO_TOKIO.to_owned()))));
+            return TurnStream { events, outcome, cancel };
+        }
+        let work = work(cancel.clone(), sink);
         self.inner.tasks.spawn_to_end(async move {
-            let done = turn::run_inbound(&inner, inbound, options, token, sink).await;
+            let done = work.await;
             // Nobody waiting for the result is no failure: the tape has it.
             drop(tx.send(done));
         });
@@ -263,7 +342,10 @@ impl Runtime {
 
 impl Inner {
     pub(crate) fn tape(&self, session: &SessionId) -> Tape {
-        let name = TapeName::session(&self.workspace, &session.0);
+        let name = match self.settings.tapes {
+            TapeNaming::Sessions => TapeName::session(&self.workspace, &session.0),
+            TapeNaming::Free => TapeName::named(&session.0),
+        };
         Tape::new(name, self.store.clone(), self.clock.clone()).with_sidecars(&self.sidecars)
     }
 
@@ -275,14 +357,23 @@ impl Inner {
         self.sessions.provide(session, provided)
     }
 
+    /// Where tools run unless a hook says otherwise.
+    pub(crate) fn common_environment(&self) -> &Arc<dyn Environment> {
+        &self.environment
+    }
+
     /// The client for a model.
     pub(crate) fn client(&self, spec: &ModelSpec) -> Result<Arc<dyn ModelClient>, ModelError> {
         match self.models.iter().find(|it| it.name().to_lowercase() == spec.provider) {
             Some(provider) => provider.client(&spec.model),
             None => {
                 let known: Vec<_> = self.models.iter().map(|it| it.name()).collect();
+                let more = match self.settings.tapes {
+                    TapeNaming::Sessions => "other OpenAI-compatible servers are set under 'providers'",
+                    TapeNaming::Free => "others are given to the agent's builder",
+                };
                 Err(ModelError::Config(format!(
-                    "unknown model provider '{}': known are {}; other OpenAI-compatible servers are set under 'providers'",
+                    "unknown model provider '{}': known are {}; {more}",
                     spec.provider,
                     if known.is_empty() { "none".to_owned() } else { known.join(", ") }
                 )))
@@ -308,6 +399,8 @@ impl Inner {
     }
 }
 
+/// What is said to a caller whose future no tokio runtime polls.
+const NO_TOKIO: &str = "turns run on tokio: start them inside a tokio runtime";
 /// What a tool is told that asks for the session's model when there is none.
 const NO_DEFAULT_MODEL: &str = "No default model: pass a 'provider:model' spec.";
 
@@ -391,6 +484,15 @@ impl TurnStream {
     /// [`TurnError::Cancelled`].
     pub fn cancel(&self) {
         self.cancel.cancel();
+    }
+
+    /// Cancels the turn and waits until it has ended and is recorded.
+    ///
+    /// # Errors
+    /// What ended the turn, [`TurnError::Cancelled`] unless it had ended before.
+    pub async fn close(self) -> Result<TurnResult, TurnError> {
+        self.cancel();
+        self.result().await
     }
 
     /// Waits for the end; events that were not read are passed over.

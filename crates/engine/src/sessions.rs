@@ -46,6 +46,8 @@ struct Session {
     tasks: TaskScope,
     pending: Vec<Message>,
     running: Vec<Running>,
+    /// Turns and commands that are at work with it, from before they are running to after.
+    holds: usize,
 }
 
 /// All sessions of a runtime.
@@ -74,6 +76,12 @@ impl Sessions {
         self.with(id, |it| it.tasks.clone())
     }
 
+    /// Keeps the session from being forgotten until the guard is dropped.
+    pub(crate) fn hold(self: &Arc<Self>, id: &SessionId) -> SessionHold {
+        self.with(id, |it| it.holds += 1);
+        SessionHold { sessions: self.clone(), id: id.clone() }
+    }
+
     /// Notes a turn as running until the guard is dropped.
     pub(crate) fn start(self: &Arc<Self>, id: &SessionId, run: RunId, cancel: CancellationToken) -> RunningGuard {
         self.with(id, |it| it.running.push(Running { run: run.clone(), cancel }));
@@ -92,8 +100,20 @@ impl Sessions {
 
     /// Forgets a session that nothing goes on in.
     pub(crate) fn forget(&self, id: &SessionId) {
+        self.forget_if(id, |_| true);
+    }
+
+    /// Forgets a session that nothing goes on in and that has nothing of its own: no message waits, and
+    /// it runs in the common environment. So what many sessions leave does not add up.
+    pub(crate) fn forget_plain(&self, id: &SessionId, common: &Arc<dyn Environment>) {
+        let is_common = |own: &Option<Arc<dyn Environment>>| own.as_ref().is_none_or(|it| Arc::ptr_eq(it, common));
+        self.forget_if(id, |it| it.pending.is_empty() && is_common(&it.environment));
+    }
+
+    fn forget_if(&self, id: &SessionId, is_done: impl Fn(&Session) -> bool) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.get(id).is_some_and(|it| it.running.is_empty() && it.tasks.is_idle()) {
+        let is_idle = |it: &Session| it.holds == 0 && it.running.is_empty() && it.tasks.is_idle();
+        if map.get(id).is_some_and(|it| is_idle(it) && is_done(it)) {
             map.remove(id);
         }
     }
@@ -118,6 +138,18 @@ impl Sessions {
     }
 }
 
+/// A session that something is at work with.
+pub(crate) struct SessionHold {
+    sessions: Arc<Sessions>,
+    id: SessionId,
+}
+
+impl Drop for SessionHold {
+    fn drop(&mut self) {
+        self.sessions.with(&self.id, |it| it.holds = it.holds.saturating_sub(1));
+    }
+}
+
 /// A turn that is noted as running.
 pub(crate) struct RunningGuard {
     sessions: Arc<Sessions>,
@@ -128,5 +160,36 @@ pub(crate) struct RunningGuard {
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.sessions.with(&self.id, |it| it.running.retain(|it| it.run != self.run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bub_kernel::message::Role;
+    use bub_testing::NoEnvironment;
+
+    #[test]
+    fn sessions_with_nothing_of_their_own_do_not_add_up() {
+        let sessions = Arc::new(Sessions::default());
+        let common: Arc<dyn Environment> = Arc::new(NoEnvironment);
+        let count = || sessions.map.lock().unwrap().len();
+        let id = SessionId("s".into());
+        let first = sessions.hold(&id);
+        let second = sessions.hold(&id);
+        sessions.provide(&id, common.clone());
+        drop(first);
+        sessions.forget_plain(&id, &common);
+        assert_eq!(count(), 1, "something is at work with it");
+        drop(second);
+        sessions.forget_plain(&id, &common);
+        assert_eq!(count(), 0);
+
+        sessions.push_pending(&id, Message::text(Role::User, "wait"));
+        sessions.forget_plain(&id, &common);
+        assert_eq!(sessions.take_pending(&id).len(), 1);
+        sessions.provide(&id, Arc::new(NoEnvironment));
+        sessions.forget_plain(&id, &common);
+        assert_eq!(count(), 1, "its environment is its own, and has to be closed");
     }
 }

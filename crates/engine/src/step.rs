@@ -1,6 +1,7 @@
 //! One exchange with the model: a request, its answer, the calls in it, their record.
 
 use std::{
+    collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::{Duration, Instant},
@@ -8,30 +9,28 @@ use std::{
 
 use bub_kernel::{
     clock::iso,
-    error::ErrorKind,
-    event::{ChatFinished, LlmCallFinished, LlmCallStarted, MessagesPending},
+    event::{LlmCallFinished, LlmCallStarted, MessagesPending},
     hooks::{ModelOutcome, ModelStep, ToolView},
     message::{Message, Part, Role, TokenUsage, ToolCallRequest},
     model::{FinishReason, ModelClient, ModelError, ModelEvent, ModelOptions, ModelRequest},
-    tape::{NewEntry, TapeQuery},
-    tool::{Exposure, ToolContext},
+    steps::StepFacts,
+    tool::{DynTool, ToolContext},
     turn::{EventSink, Prompt, RunId, TurnError, TurnEvent},
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::{
-    executor::{Offered, object_of},
+    events::emit,
+    executor::Offered,
+    policy::decide,
     prompt::join_blocks,
+    record::{Record, error_value},
     runtime::Inner,
 };
 
 /// The most bytes of one answer; a stream that goes on is ended.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-
-/// The result of a call whose process ended before it did.
-const INTERRUPTED_CALL: &str =
-    "interrupted: the process ended while this call was running; it may have taken effect in part or in whole";
 
 /// How a step ended, apart from failing.
 pub(crate) struct StepEnd {
@@ -49,20 +48,20 @@ pub(crate) struct StepEnd {
 
 /// What the model said, as far as it came.
 #[derive(Default)]
-struct Answer {
+pub(crate) struct Answer {
     text: String,
     refusal: String,
-    parts: Vec<Part>,
-    calls: Vec<ToolCallRequest>,
-    usage: Option<TokenUsage>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) calls: Vec<ToolCallRequest>,
+    pub(crate) usage: Option<TokenUsage>,
     finish: Option<FinishReason>,
-    answered_by: Option<String>,
+    pub(crate) answered_by: Option<String>,
     /// Tries that brought no answer: who was asked, and what went wrong.
-    attempts: Vec<Value>,
+    pub(crate) attempts: Vec<Value>,
 }
 
 impl Answer {
-    fn words(&self) -> &str {
+    pub(crate) fn words(&self) -> &str {
         if self.text.is_empty() { &self.refusal } else { &self.text }
     }
 
@@ -71,7 +70,7 @@ impl Answer {
     }
 
     /// Thinking and provider data, and the words, in the order that is kept.
-    fn kept_parts(&self) -> Vec<Part> {
+    pub(crate) fn kept_parts(&self) -> Vec<Part> {
         let mut parts = self.parts.clone();
         if !self.words().is_empty() {
             parts.push(Part::Text(self.words().to_owned()));
@@ -100,9 +99,19 @@ pub(crate) struct Step<'a> {
     /// The model's id at its provider.
     pub(crate) model_id: &'a str,
     pub(crate) prompt: Option<&'a Prompt>,
+    /// How the model should answer.
+    pub(crate) options: &'a ModelOptions,
     /// Whether a context that is too long will be shortened and the prompt asked again; it is not
     /// recorded then.
     pub(crate) may_rescue: bool,
+}
+
+/// What goes into a request besides what is new.
+struct Prepared {
+    view: ToolView,
+    system: Option<String>,
+    /// The conversation so far.
+    messages: Vec<Message>,
 }
 
 impl Step<'_> {
@@ -112,124 +121,147 @@ impl Step<'_> {
     /// What failed; the messages of the step and what came of the answer are recorded all the same,
     /// unless the context was too long for the model, so that the prompt can be asked again.
     pub(crate) async fn run(&self) -> Result<StepEnd, TurnError> {
-        let (ctx, inner) = (&self.ctx, self.inner);
-        let state = &ctx.state;
-        let mut view = ToolView::default();
-        view.direct.extend(
-            ctx.tools
-                .iter()
-                .filter(|it| matches!(it.spec().exposure, Exposure::Auto | Exposure::Direct) && !it.spec().deferred)
-                .filter(|it| state.allows_tool(&it.spec().name))
-                .cloned(),
-        );
-        view.deferred.extend(
-            ctx.tools
-                .iter()
-                .filter(|it| matches!(it.spec().exposure, Exposure::Auto | Exposure::Direct) && it.spec().deferred)
-                .filter(|it| state.allows_tool(&it.spec().name))
-                .cloned(),
-        );
-        if state.code_mode {
-            view.code.extend(
-                ctx.tools
-                    .iter()
-                    .filter(|it| matches!(it.spec().exposure, Exposure::Auto | Exposure::Code))
-                    .filter(|it| state.allows_tool(&it.spec().name))
-                    .cloned(),
-            );
+        // The parts are on the heap: turns nest in calls, and the stack is short.
+        let mut answer = Answer::default();
+        let (mut record, request, view) = Box::pin(self.begin(&answer)).await?;
+        let started = Instant::now();
+        record.foresee(&answer).await;
+        match Box::pin(self.ask(request, &mut answer)).await {
+            Ok(()) => {}
+            Err(err @ TurnError::Model(ModelError::ContextLength(_))) if self.may_rescue => return Err(err),
+            Err(err) => return Err(record.write_failed(&answer, err).await),
         }
-        inner.hooks.choose_tools(state, &mut view).await;
+        let elapsed_seconds = started.elapsed().as_secs_f64();
+        let usage = answer.usage.unwrap_or_default();
+        self.sink.send(TurnEvent::Usage { usage, elapsed_seconds }).await;
+        if !answer.calls.is_empty() {
+            return Box::pin(self.call_tools(&answer, record, view)).await;
+        }
+        record.write(&answer).await?;
+        let text = answer.words().to_owned();
+        self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
+        let paused = answer.finish == Some(FinishReason::Pause);
+        Ok(StepEnd { text, called: false, paused, failure: None, usage: answer.usage })
+    }
+
+    /// Gathers what the step is made of.
+    async fn begin(&self, answer: &Answer) -> Result<(Record<'_>, ModelRequest, ToolView), TurnError> {
+        let ctx = &self.ctx;
+        let mut new_messages = Vec::new();
+        let prepared = tokio::select! {
+            biased;
+            () = ctx.cancel.cancelled() => Err(TurnError::Cancelled),
+            prepared = self.prepare(&mut new_messages) => prepared,
+        };
+        new_messages.extend(self.prompt.map(Prompt::to_message));
+        let mut record = Record { step: self, system: None, new_messages, results: Vec::new(), error: None };
+        let Prepared { view, system, mut messages } = match prepared {
+            Ok(it) => it,
+            Err(err) => return Err(record.write_failed(answer, err).await),
+        };
+        record.system.clone_from(&system);
+        messages.extend(record.new_messages.iter().cloned());
+        ctx.tape.load_media(&mut messages).await;
+        let own_effort =
+            ModelOptions { reasoning_effort: ctx.state.reasoning_effort.clone(), ..ModelOptions::default() };
+        let request = ModelRequest {
+            run: ctx.run.clone(),
+            model: self.model_id.to_owned(),
+            system,
+            messages,
+            tools: view.direct.iter().map(|it| it.spec().clone()).collect(),
+            options: own_effort.or(self.options),
+        };
+        Ok((record, request, view))
+    }
+
+    /// Runs the calls of an answer and records them with their results.
+    async fn call_tools(&self, answer: &Answer, mut record: Record<'_>, view: ToolView) -> Result<StepEnd, TurnError> {
+        let ctx = &self.ctx;
         let offered = Offered {
             tools: view.direct.iter().map(|it| (it.spec().alias(), it.clone())).collect(),
             deferred: view.deferred.iter().map(|it| it.spec().alias()).collect(),
             code: view.code.iter().map(|it| it.spec().alias()).collect(),
         };
-        let mut blocks = inner.hooks.system_prompt(state).await;
-        blocks.append(&mut view.prompt);
-        let system = join_blocks(&blocks);
-
-        let new_messages = self.new_messages().await?;
-        let entries = ctx.tape.read(&TapeQuery::default().after_last_anchor()).await?;
-        let mut messages = inner.context.messages(&entries);
-        messages.extend(new_messages.iter().cloned());
-        ctx.tape.load_media(&mut messages).await;
-        let request = ModelRequest {
-            run: ctx.run.clone(),
-            model: self.model_id.to_owned(),
-            system: system.clone(),
-            messages,
-            tools: view.direct.iter().map(|it| it.spec().clone()).collect(),
-            options: ModelOptions {
-                reasoning_effort: state
-                    .reasoning_effort
-                    .clone()
-                    .or_else(|| inner.settings.options.reasoning_effort.clone()),
-                ..inner.settings.options.clone()
-            },
-        };
-        let started = Instant::now();
-        let mut answer = Answer::default();
-        let mut record = Record { step: self, system, new_messages, results: Vec::new(), error: None };
-        record.foresee(&answer).await;
-        let asked = self.ask(request, &mut answer).await;
-        match asked {
-            Ok(()) => {}
-            Err(err @ TurnError::Model(ModelError::ContextLength(_))) if self.may_rescue => return Err(err),
-            Err(err) => {
-                record.error = Some(error_value(&err));
-                record.write(&answer).await?;
-                return Err(err);
-            }
-        }
-        let elapsed_seconds = started.elapsed().as_secs_f64();
-        let usage = answer.usage.unwrap_or_default();
-        self.sink.send(TurnEvent::Usage { usage, elapsed_seconds }).await;
-
-        let text = answer.words().to_owned();
-        if answer.calls.is_empty() {
-            record.write(&answer).await?;
-            self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-            let paused = answer.finish == Some(FinishReason::Pause);
-            return Ok(StepEnd { text, called: false, paused, failure: None, usage: answer.usage });
-        }
         self.sink.send(TurnEvent::ToolCalls(answer.calls.clone())).await;
-        record.foresee(&answer).await;
-        let calls_ctx = ToolContext { step: Some(Arc::new(view)), ..ctx.clone() };
-        record.results = match inner.executor.run_all(&answer.calls, &offered, answer.cut_off(), &calls_ctx).await {
+        record.foresee(answer).await;
+        let calls_ctx = self.calls_context(view);
+        record.results = match self.inner.executor.run_all(&answer.calls, &offered, answer.cut_off(), &calls_ctx).await
+        {
             Ok(results) => results,
             Err(err) => {
                 // The calls are recorded, so they need results, even when a handler ended the turn.
                 record.results = vec![error_value(&err); answer.calls.len()];
-                record.error = Some(error_value(&err));
-                record.write(&answer).await?;
-                return Err(err);
+                return Err(record.write_failed(answer, err).await);
             }
         };
         let results = record.results.clone();
         let failure = failure(&answer.calls, &results, &offered);
         record.error = ctx.cancel.is_cancelled().then(|| error_value(&TurnError::Cancelled));
-        record.write(&answer).await?;
+        record.write(answer).await?;
         self.sink.send(TurnEvent::ToolResults(results)).await;
         if ctx.cancel.is_cancelled() {
             return Err(TurnError::Cancelled);
         }
+        let text = answer.words().to_owned();
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
         Ok(StepEnd { text, called: true, paused: false, failure, usage: answer.usage })
     }
 
-    /// Messages that no step has taken yet: waiting ones, news, the prompt.
-    async fn new_messages(&self) -> Result<Vec<Message>, TurnError> {
+    /// What the calls of the step are given: its tools too.
+    fn calls_context(&self, view: ToolView) -> Box<ToolContext> {
+        Box::new(ToolContext { step: Some(Arc::new(view)), ..self.ctx.clone() })
+    }
+
+    /// Puts together what is known without the model: tools, system prompt, the conversation so far.
+    /// Messages that wait are taken into `new_messages`.
+    async fn prepare(&self, new_messages: &mut Vec<Message>) -> Result<Prepared, TurnError> {
         let (ctx, inner) = (&self.ctx, self.inner);
-        let mut messages = inner.sessions.take_pending(&ctx.session);
-        if !messages.is_empty() {
-            let mut event = MessagesPending { state: ctx.state.clone(), tape: ctx.tape.clone(), messages };
+        let state = &ctx.state;
+        let all = self.facts(ctx.tools.as_slice());
+        let mut view = decide("prepare_tools", inner.steps.prepare_tools(&all)).await?;
+        if state.depth > 0 {
+            // Whoever started a nested turn said what it may use; no policy widens that.
+            for tools in [&mut view.direct, &mut view.code, &mut view.deferred] {
+                tools.retain(|it| state.allows_tool(it.name()));
+            }
+        }
+        inner.hooks.choose_tools(state, &mut view).await;
+        // Providers refuse two tools of one name.
+        let mut seen = HashSet::new();
+        view.direct.retain(|it| seen.insert(it.spec().alias()));
+
+        let mut blocks = inner.hooks.system_prompt(state).await;
+        blocks.append(&mut view.prompt);
+        for section in &inner.sections {
+            let rendered = async { Ok(section.render(&self.facts(&view.direct)).await) };
+            blocks.extend(decide("system_prompt", rendered).await?);
+        }
+        self.take_messages(new_messages).await?;
+        let entries = ctx.tape.read(&inner.context.query()).await?;
+        Ok(Prepared { view, system: join_blocks(&blocks), messages: inner.context.messages(&entries) })
+    }
+
+    fn facts<'b>(&'b self, tools: &'b [Arc<dyn DynTool>]) -> StepFacts<'b> {
+        let (ctx, agent) = (&self.ctx, &self.inner.settings.agent);
+        StepFacts { agent, model: self.model, prompt: self.prompt, tools, tape: &ctx.tape, state: &ctx.state }
+    }
+
+    /// Takes messages that no step has taken yet: waiting ones, then news.
+    async fn take_messages(&self, taken: &mut Vec<Message>) -> Result<(), TurnError> {
+        let (ctx, inner) = (&self.ctx, self.inner);
+        taken.append(&mut inner.sessions.take_pending(&ctx.session));
+        let facts = self.facts(ctx.tools.as_slice());
+        taken.append(&mut decide("pending_messages", inner.steps.pending_messages(&facts)).await?);
+        if !taken.is_empty() {
+            let mut event =
+                MessagesPending { state: ctx.state.clone(), tape: ctx.tape.clone(), messages: taken.clone() };
             emit(ctx, &mut event).await?;
-            messages = event.messages;
+            *taken = event.messages;
         }
         let notices = inner.hooks.notices(&ctx.state).await;
-        messages.extend(notices.into_iter().map(|it| Message::text(Role::User, it)));
-        messages.extend(self.prompt.map(Prompt::to_message));
-        Ok(messages)
+        taken.extend(notices.into_iter().map(|it| Message::text(Role::User, it)));
+        Ok(())
     }
 
     /// Asks the model, through hooks and events, into `answer`.
@@ -374,7 +406,7 @@ fn failure(calls: &[ToolCallRequest], results: &[Value], offered: &Offered) -> O
 
 /// Gives calls without an id, or with one that came before, an id of their own.
 fn name_calls(calls: &mut [ToolCallRequest]) {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for (idx, call) in calls.iter_mut().enumerate() {
         if call.id.is_empty() || !seen.insert(call.id.clone()) {
             call.id = format!("call_{idx}_{:08x}", seen.len());
@@ -383,126 +415,11 @@ fn name_calls(calls: &mut [ToolCallRequest]) {
     }
 }
 
-/// What a step writes to the tape, in one append.
-struct Record<'a> {
-    step: &'a Step<'a>,
-    system: Option<String>,
-    new_messages: Vec<Message>,
-    results: Vec<Value>,
-    /// What failed, as tapes have it.
-    error: Option<Value>,
-}
-
-impl Record<'_> {
-    /// Says what is to be on the tape if the process ends now: what was said, and for each call that it
-    /// was interrupted.
-    async fn foresee(&self, answer: &Answer) {
-        let results = vec![Value::String(INTERRUPTED_CALL.to_owned()); answer.calls.len()];
-        let kind = ErrorKind::Temporary.as_str();
-        let error = json!({"kind": kind, "message": "interrupted: the process ended during this step"});
-        self.step.ctx.tape.foresee(self.entries(answer, &results, Some(&error))).await;
-    }
-
-    async fn write(&self, answer: &Answer) -> Result<(), TurnError> {
-        let ctx = &self.step.ctx;
-        let mut event = ChatFinished {
-            state: ctx.state.clone(),
-            tape: ctx.tape.clone(),
-            run: ctx.run.clone(),
-            model: self.step.model.to_owned(),
-            system_prompt: self.system.clone(),
-            new_messages: self.new_messages.clone(),
-            response_text: is_complete(&self.results, self.error.as_ref()).then(|| answer.words().to_owned()),
-            tool_calls: answer.calls.clone(),
-            tool_results: self.results.clone(),
-            usage: answer.usage,
-            provider: self.provider(answer).to_owned(),
-            assistant_parts: answer.parts.clone(),
-            error: self.error.as_ref().and_then(|it| it.get("message")?.as_str()).map(str::to_owned),
-        };
-        emit(ctx, &mut event).await?;
-        ctx.tape.settle(self.entries(answer, &self.results, self.error.as_ref())).await?;
-        Ok(())
-    }
-
-    fn entries(&self, answer: &Answer, results: &[Value], error: Option<&Value>) -> Vec<NewEntry> {
-        let mut entries = Vec::new();
-        entries.extend(self.system.as_deref().map(NewEntry::system));
-        entries.extend(self.new_messages.iter().map(NewEntry::message));
-        if !results.is_empty() {
-            entries.push(NewEntry::tool_call(&recordable(&answer.calls), &answer.kept_parts()));
-            entries.push(NewEntry::tool_result(results.to_vec()));
-        }
-        entries.extend(error.cloned().map(NewEntry::error));
-        if results.is_empty() && (error.is_none() || !answer.words().is_empty()) {
-            let message = NewEntry::answer(answer.words(), &answer.parts);
-            let is_complete = is_complete(results, error);
-            entries.push(if is_complete { message } else { message.with_meta("partial", true) });
-        }
-        entries.push(NewEntry::event("run", self.run_data(answer, error.is_some())));
-        entries.into_iter().map(|it| it.in_run(&self.step.ctx.run)).collect()
-    }
-
-    fn run_data(&self, answer: &Answer, is_error: bool) -> Value {
-        let mut data = json!({"status": if is_error { "error" } else { "ok" }});
-        if let Some(usage) = &answer.usage {
-            put(&mut data, "usage", usage.to_value());
-        }
-        put(&mut data, "provider", self.provider(answer));
-        put(&mut data, "model", self.step.model);
-        if let Some(answered_by) = &answer.answered_by {
-            put(&mut data, "answered_by", answered_by.clone());
-        }
-        if !answer.attempts.is_empty() {
-            put(&mut data, "attempts", answer.attempts.clone());
-        }
-        data
-    }
-
-    /// The provider that answered.
-    fn provider<'a>(&'a self, answer: &'a Answer) -> &'a str {
-        let model = answer.answered_by.as_deref().unwrap_or(self.step.model);
-        model.split_once(':').map_or(model, |(provider, _)| provider)
-    }
-}
-
-/// Whether an answer came to its end.
-fn is_complete(results: &[Value], error: Option<&Value>) -> bool {
-    error.is_none() || !results.is_empty()
-}
-
-/// Calls as they may be sent back: arguments that are no JSON object would be refused by providers.
-/// What the model wrote stands in the error that is the call's result.
-fn recordable(calls: &[ToolCallRequest]) -> Vec<ToolCallRequest> {
-    let mut calls = calls.to_vec();
-    for call in &mut calls {
-        if call.arguments.trim().is_empty() || object_of(&call.arguments).is_none() {
-            call.arguments = "{}".to_owned();
-        }
-    }
-    calls
-}
-
-/// A failure as tapes have it.
-fn error_value(err: &TurnError) -> Value {
-    let kind = match err {
-        TurnError::Model(err) => err.kind(),
-        TurnError::Cancelled => ErrorKind::Temporary,
-        _ => ErrorKind::Unknown,
-    };
-    json!({"kind": kind.as_str(), "message": err.to_string()})
-}
-
 /// Sets a field of an event's data.
 pub(crate) fn put(data: &mut Value, key: &str, value: impl Into<Value>) {
     if let Some(fields) = data.as_object_mut() {
         fields.insert(key.to_owned(), value.into());
     }
-}
-
-/// Hands an event to the embedder's handlers; their failure ends the turn.
-pub(crate) async fn emit<E: bub_kernel::event::Event>(ctx: &ToolContext, event: &mut E) -> Result<(), TurnError> {
-    ctx.events.emit(event).await.map_err(|err| TurnError::Handler(err.to_string()))
 }
 
 /// A new id for a model call, from its moment.

@@ -7,8 +7,10 @@ use std::{
 
 use bub_kernel::{
     clock::iso,
+    environment::Environment,
     error::ToolError,
     event::CommandFinished,
+    model::ModelOptions,
     tape::Tape,
     tool::{Caller, PartialResult, ToolContext},
     turn::{
@@ -16,17 +18,18 @@ use bub_kernel::{
     },
 };
 use futures::FutureExt as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent_loop,
     command::{self, Command},
+    events::emit,
     nested::Progress,
     prompt::with_header,
-    runtime::{Inner, TurnOptions},
-    sessions::SessionGuard,
-    step::{emit, millis, put, run_id},
+    runtime::{Inner, RunRequest, TapeNaming, TurnOptions},
+    sessions::{SessionGuard, SessionHold},
+    step::{millis, put, run_id},
 };
 
 /// The most turns that may be nested in each other.
@@ -36,32 +39,60 @@ const RECOVERY_WAIT: Duration = Duration::from_secs(2);
 /// The run of a command.
 const COMMAND_RUN: &str = "run_command";
 
+/// What a caller's prompt is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum PromptForm {
+    /// A message: hooks say what the model is asked, or its facts and the date stand in front.
+    Message,
+    /// What the model is asked.
+    AsGiven,
+}
+
 /// Runs the turn for a message, and tells hooks when it fails.
 pub(crate) async fn run_inbound(
     inner: &Arc<Inner>,
     inbound: Inbound,
     options: TurnOptions,
+    form: PromptForm,
     cancel: CancellationToken,
     sink: EventSink,
 ) -> Result<TurnResult, TurnError> {
-    let done = for_inbound(inner, inbound, options, cancel, &sink).await;
-    if let Err(err) = &done {
-        let kind = match err {
-            TurnError::Model(err) => err.kind().as_str(),
-            TurnError::Command { error, .. } => error.kind.as_str(),
-            TurnError::CommandLine(_) | TurnError::Invalid(_) => "invalid_input",
-            _ => "unknown",
-        };
-        sink.send(TurnEvent::Error { kind, message: err.to_string() }).await;
-        inner.hooks.on_error("turn", err).await;
-    }
+    let done = for_inbound(inner, inbound, options, form, cancel, &sink).await;
+    tell_failure(inner, &sink, &done).await;
     done
+}
+
+/// Runs a turn without a message, and tells hooks when it fails.
+pub(crate) async fn run_request(
+    inner: &Arc<Inner>,
+    request: RunRequest,
+    cancel: CancellationToken,
+    sink: EventSink,
+) -> Result<TurnResult, TurnError> {
+    let session = request.session.clone();
+    let done = for_request(inner, request, cancel, &sink).await;
+    inner.sessions.forget_plain(&session, inner.common_environment());
+    tell_failure(inner, &sink, &done).await;
+    done
+}
+
+async fn tell_failure(inner: &Inner, sink: &EventSink, done: &Result<TurnResult, TurnError>) {
+    let Err(err) = done else { return };
+    let kind = match err {
+        TurnError::Model(err) => err.kind().as_str(),
+        TurnError::Command { error, .. } => error.kind.as_str(),
+        TurnError::CommandLine(_) | TurnError::Invalid(_) | TurnError::EmptyPrompt => "invalid_input",
+        _ => "unknown",
+    };
+    sink.send(TurnEvent::Error { kind, message: err.to_string() }).await;
+    inner.hooks.on_error("turn", err).await;
 }
 
 async fn for_inbound(
     inner: &Arc<Inner>,
     inbound: Inbound,
     options: TurnOptions,
+    form: PromptForm,
     cancel: CancellationToken,
     sink: &EventSink,
 ) -> Result<TurnResult, TurnError> {
@@ -74,17 +105,37 @@ async fn for_inbound(
     state.channel.clone_from(&inbound.channel);
     state.chat.clone_from(&inbound.chat);
     state.local = inbound.local;
-    let line = inner
-        .settings
-        .command_prefix
-        .as_deref()
-        .and_then(|prefix| command::line_of(inbound.prompt.as_text()?, prefix))
-        .map(str::to_owned);
-    let plan = Plan { inner, session, state, options, cancel, sink };
+    let line = command_line(inner, &inbound.prompt);
+    let mut plan = Plan::of_session(inner, session, state, cancel, sink);
+    plan.options = options;
     match line {
-        Some(line) => plan.command(&inbound, &line).await,
-        None => plan.message(&inbound).await,
+        Some(line) => plan.command(Some(&inbound), &line).await,
+        None => plan.message(&inbound, form).await,
     }
+}
+
+async fn for_request(
+    inner: &Arc<Inner>,
+    request: RunRequest,
+    cancel: CancellationToken,
+    sink: &EventSink,
+) -> Result<TurnResult, TurnError> {
+    let RunRequest { prompt, session, tape, mut state, options, merge_back, metadata } = request;
+    state.session = Some(session.clone());
+    let line = command_line(inner, &prompt);
+    let plan =
+        Plan { tape, chat: options, merge_back, metadata, ..Plan::of_session(inner, session, state, cancel, sink) };
+    match line {
+        Some(line) => plan.command(None, &line).await,
+        None if prompt.is_empty() => plan.empty().await,
+        None => plan.prompt(prompt, None).await,
+    }
+}
+
+/// The command line in a prompt, if it is a command.
+fn command_line(inner: &Inner, prompt: &Prompt) -> Option<String> {
+    let prefix = inner.settings.command_prefix.as_deref()?;
+    command::line_of(prompt.as_text()?, prefix).map(str::to_owned)
 }
 
 /// Runs a turn inside the one of `ctx`.
@@ -94,6 +145,8 @@ pub(crate) async fn run_nested(
     request: TurnRequest,
 ) -> Result<TurnResult, TurnError> {
     let mut state = TurnState::clone(&ctx.state);
+    // A turn in the session of the outer one runs on the same tape, whatever that is.
+    let own = ctx.state.slot::<RunTape>().filter(|_| request.session == ctx.session).cloned();
     state.session = Some(request.session.clone());
     state.depth += 1;
     if state.depth > MAX_DEPTH {
@@ -105,7 +158,7 @@ pub(crate) async fn run_nested(
         allowed_tools: request.allowed_tools,
         allowed_skills: request.allowed_skills,
     };
-    if ctx.caller == Caller::Command {
+    if ctx.caller == Caller::Command && inner.settings.tapes == TapeNaming::Sessions {
         // A command's state does not say what its session is set to.
         let text = |it: Option<Value>| it.and_then(|it| it.as_str().map(str::to_owned));
         state.model = state.model.or(text(ctx.tape.setting("model").await?));
@@ -113,10 +166,14 @@ pub(crate) async fn run_nested(
     }
     let session = request.session.clone();
     let (sink, mut events) = EventSink::new();
-    let plan = Plan { inner, session: request.session, state, options, cancel: ctx.cancel.child_token(), sink: &sink };
+    let mut plan = Plan::of_session(inner, request.session, state, ctx.cancel.child_token(), &sink);
+    plan.options = options;
+    if let Some(RunTape { tape, merge_back, chat }) = own {
+        (plan.tape, plan.merge_back, plan.chat) = (tape, merge_back, chat);
+    }
     let mut progress = Progress::new(ctx, session.clone());
     let mut done = {
-        let mut work = std::pin::pin!(plan.prompt(request.prompt, Some(ctx.env.clone())));
+        let mut work = Box::pin(plan.prompt(request.prompt, Some(ctx.env.clone())));
         loop {
             tokio::select! {
                 biased;
@@ -137,27 +194,68 @@ pub(crate) async fn run_nested(
     done
 }
 
+/// What a turn runs on, kept in its state for turns that are nested in its session.
+#[derive(Clone)]
+struct RunTape {
+    tape: Tape,
+    merge_back: bool,
+    chat: ModelOptions,
+}
+
 /// One turn, decided on but not begun.
 struct Plan<'a> {
     inner: &'a Arc<Inner>,
     session: SessionId,
+    tape: Tape,
     state: TurnState,
     options: TurnOptions,
+    chat: ModelOptions,
+    /// Whether the turn is merged into the tape in the end.
+    merge_back: bool,
+    metadata: Map<String, Value>,
     cancel: CancellationToken,
     sink: &'a EventSink,
+    /// Until the plan is gone, the session is not forgotten.
+    _hold: SessionHold,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// A turn on the session's own tape; a temporary session's leaves nothing.
+    fn of_session(
+        inner: &'a Arc<Inner>,
+        session: SessionId,
+        state: TurnState,
+        cancel: CancellationToken,
+        sink: &'a EventSink,
+    ) -> Self {
+        Self {
+            inner,
+            tape: inner.tape(&session),
+            merge_back: !session.is_temporary(),
+            _hold: inner.sessions.hold(&session),
+            session,
+            state,
+            options: TurnOptions::default(),
+            chat: ModelOptions::default(),
+            metadata: Map::new(),
+            cancel,
+            sink,
+        }
+    }
+
     /// A message for the model.
-    async fn message(mut self, inbound: &Inbound) -> Result<TurnResult, TurnError> {
+    async fn message(mut self, inbound: &Inbound, form: PromptForm) -> Result<TurnResult, TurnError> {
         if inbound.prompt.is_empty() {
             return self.empty().await;
         }
         let inner = self.inner;
         inner.hooks.load_state(inbound, &mut self.state).await;
-        let prompt = match inner.hooks.build_prompt(&self.state, inbound).await {
-            Some(prompt) => prompt,
-            None => with_header(inbound, &*inner.clock),
+        let prompt = match form {
+            PromptForm::AsGiven => inbound.prompt.clone(),
+            PromptForm::Message => match inner.hooks.build_prompt(&self.state, inbound).await {
+                Some(prompt) => prompt,
+                None => with_header(inbound, &*inner.clock),
+            },
         };
         self.prompt(prompt, None).await
     }
@@ -167,76 +265,93 @@ impl Plan<'_> {
         let text = "error: empty prompt".to_owned();
         self.sink.send(TurnEvent::Text(text.clone())).await;
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: false }).await;
-        Err(TurnError::Invalid("empty prompt".to_owned()))
+        Err(TurnError::EmptyPrompt)
     }
 
-    /// A prompt for the model, on a fork of the session's tape.
+    /// A prompt for the model, on a fork of the tape.
     async fn prompt(
         mut self,
         prompt: Prompt,
-        environment: Option<Arc<dyn bub_kernel::environment::Environment>>,
+        environment: Option<Arc<dyn Environment>>,
     ) -> Result<TurnResult, TurnError> {
-        let (inner, sink) = (self.inner, self.sink);
-        let tape = inner.tape(&self.session);
-        let lock = self.lock(&tape).await?;
-        let is_temporary = self.session.is_temporary();
-        let fork = if is_temporary { tape.fork() } else { tape.journaled_fork() };
-        if !is_temporary {
+        // What comes before and after the loop is on the heap: turns nest, and the stack is short.
+        let (inner, sink, merge_back) = (self.inner, self.sink, self.merge_back);
+        let lock = self.lock().boxed().await?;
+        let fork = if merge_back { self.tape.journaled_fork() } else { self.tape.fork() };
+        if merge_back {
             // Without the lock, another process may well be running a turn.
             let wait = if lock.is_some() { RECOVERY_WAIT } else { Duration::ZERO };
-            self.recover(&tape, wait).await;
+            self.recover(wait).boxed().await;
         }
-        self.settings(&tape).await?;
-        fork.tape().bootstrap().await?;
-        inner.hooks.begin_turn(&mut self.state, &prompt, fork.tape()).await;
+        self.settings().boxed().await?;
+        fork.tape().bootstrap().boxed().await?;
+        self.state.set_slot(RunTape { tape: self.tape.clone(), merge_back, chat: self.chat.clone() });
+        inner.hooks.begin_turn(&mut self.state, &prompt, fork.tape()).boxed().await;
         let environment = match environment {
             Some(it) => inner.sessions.provide(&self.session, it),
-            None => inner.environment(&self.session).await,
+            None => inner.environment(&self.session).boxed().await,
         };
+        let (options, metadata) = (std::mem::take(&mut self.chat).or(&inner.settings.options), self.metadata());
         let ctx = self.context(fork.tape().clone(), environment, Caller::Model);
         let _running = inner.sessions.start(&ctx.session, ctx.run.clone(), ctx.cancel.clone());
         let state = ctx.state.clone();
-        let turn = Turn { prompt: Some(prompt), ctx, sink: sink.clone() };
+        let turn = Turn { prompt: Some(prompt), ctx, sink: sink.clone(), options, metadata };
         let done = match &inner.turn_loop {
             Some(turn_loop) => turn_loop.run(turn).await,
             None => Box::pin(agent_loop::run(inner, turn)).await,
         };
-        if !is_temporary {
-            self::commit(fork, done.is_ok(), sink).await?;
+        if merge_back {
+            self::commit(fork, done.is_ok(), sink).boxed().await?;
         }
         let text = done.as_ref().map_or("", |it| it.answer.as_str());
-        inner.hooks.save_state(&state, text).await;
+        inner.hooks.save_state(&state, text).boxed().await;
         done
     }
 
     /// A line that calls a tool.
-    async fn command(self, inbound: &Inbound, line: &str) -> Result<TurnResult, TurnError> {
-        let (inner, sink) = (self.inner, self.sink);
+    async fn command(mut self, inbound: Option<&Inbound>, line: &str) -> Result<TurnResult, TurnError> {
+        let (inner, sink, merge_back) = (self.inner, self.sink, self.merge_back);
         let command = command::parse(line, &inner.tools).map_err(TurnError::CommandLine)?;
-        let mut plan = self;
-        inner.hooks.load_state(inbound, &mut plan.state).await;
-        plan.allowed()?;
-        let tape = inner.tape(&plan.session);
-        let is_temporary = plan.session.is_temporary();
-        if !is_temporary {
-            plan.recover(&tape, Duration::ZERO).await;
+        if let Some(inbound) = inbound {
+            inner.hooks.load_state(inbound, &mut self.state).await;
         }
-        let fork = tape.fork();
+        self.allowed()?;
+        if inner.settings.tapes == TapeNaming::Free {
+            self.state.model = self.state.model.take().or_else(|| inner.settings.model.clone());
+        }
+        if merge_back {
+            self.recover(Duration::ZERO).await;
+        }
+        let fork = self.tape.fork();
         fork.tape().begin().await?;
-        let environment = inner.environment(&plan.session).await;
-        let mut ctx = plan.context(fork.tape().clone(), environment, Caller::Command);
+        self.state.set_slot(RunTape { tape: self.tape.clone(), merge_back, chat: self.chat.clone() });
+        let environment = inner.environment(&self.session).await;
+        let mut ctx = self.context(fork.tape().clone(), environment, Caller::Command);
         ctx.run = RunId(COMMAND_RUN.to_owned());
         let done = run_command(inner, &ctx, line, &command, sink).await;
-        if !is_temporary {
+        if merge_back {
             self::commit(fork, done.is_ok(), sink).await?;
         }
         done
     }
 
+    /// What the caller says about the turn; for a session also what it allows.
+    fn metadata(&mut self) -> Map<String, Value> {
+        let mut metadata = std::mem::take(&mut self.metadata);
+        if self.inner.settings.tapes == TapeNaming::Sessions {
+            let names = |list: &Option<Vec<String>>| {
+                list.as_ref().filter(|it| !it.is_empty()).map_or(Value::Null, |it| json!(it))
+            };
+            metadata.insert("allowed_skills".to_owned(), names(&self.state.allowed_skills));
+            metadata.insert("allowed_tools".to_owned(), names(&self.state.allowed_tools));
+        }
+        metadata
+    }
+
     /// Merges what turns of ended processes left. When that fails the turn goes on: nothing is lost by it,
     /// and the next turn tries again.
-    async fn recover(&self, tape: &Tape, wait: Duration) {
-        let notice = match tape.recover(wait).await {
+    async fn recover(&self, wait: Duration) {
+        let notice = match self.tape.recover(wait).await {
             Ok(0) => return,
             Ok(n) => format!("an interrupted turn was recovered: {n} entries"),
             Err(err) => format!("an interrupted turn can't be recovered now: {err}"),
@@ -245,11 +360,11 @@ impl Plan<'_> {
     }
 
     /// Takes the session's lock, telling the person when there is a wait.
-    async fn lock(&self, tape: &Tape) -> Result<Option<SessionGuard>, TurnError> {
-        let Some(locks) = self.inner.locks.as_ref().filter(|_| !self.session.is_temporary()) else { return Ok(None) };
+    async fn lock(&self) -> Result<Option<SessionGuard>, TurnError> {
+        let Some(locks) = self.inner.locks.as_ref().filter(|_| self.merge_back) else { return Ok(None) };
         let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
         let on_wait = move |notice: String| drop(tx.send(notice));
-        let taking = std::pin::pin!(locks.acquire(tape.name(), &on_wait));
+        let taking = std::pin::pin!(locks.acquire(self.tape.name(), &on_wait));
         let mut taking = taking.fuse();
         let taken = loop {
             tokio::select! {
@@ -266,11 +381,15 @@ impl Plan<'_> {
     }
 
     /// Fills in what the session's tape, the caller and the settings say, the caller first.
-    async fn settings(&mut self, tape: &Tape) -> Result<(), TurnError> {
+    async fn settings(&mut self) -> Result<(), TurnError> {
         // Each by itself: the newest of each is found at once, however many there were.
         let mut switches = Vec::new();
-        for key in ["model", "reasoning_effort", "code_mode"] {
-            switches.push((key, tape.setting(key).await?));
+        let keys: &[_] = match self.inner.settings.tapes {
+            TapeNaming::Sessions => &["model", "reasoning_effort", "code_mode"],
+            TapeNaming::Free => &[],
+        };
+        for key in keys {
+            switches.push((*key, self.tape.setting(key).await?));
         }
         let newest = |key: &str| switches.iter().find(|(it, _)| *it == key).and_then(|(_, value)| value.clone());
         let text = |key: &str| newest(key).and_then(|it| it.as_str().map(str::to_owned));
@@ -301,12 +420,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn context(
-        mut self,
-        tape: Tape,
-        env: Arc<dyn bub_kernel::environment::Environment>,
-        caller: Caller,
-    ) -> ToolContext {
+    fn context(&mut self, tape: Tape, env: Arc<dyn Environment>, caller: Caller) -> ToolContext {
         let inner = self.inner;
         self.state.environment = Some(env.clone());
         let mut ctx = ToolContext {
@@ -314,16 +428,16 @@ impl Plan<'_> {
             env,
             caller,
             call: String::new(),
-            cancel: self.cancel,
+            cancel: self.cancel.clone(),
             events: inner.events.clone(),
             sink: self.sink.clone(),
             tasks: inner.sessions.tasks(&self.session),
-            session: self.session,
+            session: self.session.clone(),
             run: RunId(String::new()),
             tools: inner.tools.clone(),
             step: None,
             partial: PartialResult::default(),
-            state: Arc::new(self.state),
+            state: Arc::new(std::mem::take(&mut self.state)),
             host: inner.clone(),
         };
         ctx.run = run_id(&ctx);

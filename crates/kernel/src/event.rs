@@ -3,11 +3,14 @@
 //! Handlers run in the order of their registration, before the run goes on. A handler may change the
 //! event, and its error ends the run: this is for the embedder's own code. Plugins use
 //! [`Hooks`](crate::hooks::Hooks), whose failures are isolated.
+//!
+//! For each thing that happens, what is to be recorded of it is recorded first, then hooks are told,
+//! then handlers: a handler finds on the tape what its event is about, and its failure undoes no record.
 
 use std::{any::Any, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     error::ToolError,
@@ -52,6 +55,8 @@ events! {
         model: String,
         /// What was said.
         prompt: Prompt,
+        /// What the caller says about the run, beside what `loop.start` holds anyway.
+        metadata: Map<String, Value>,
     }
     /// A turn with a model has ended; follows every [`RunStarted`].
     RunFinished {
@@ -137,7 +142,7 @@ events! {
         /// Milliseconds since the start.
         duration_ms: u64,
     }
-    /// A step's exchange with the model is complete and about to be recorded.
+    /// A step's exchange with the model is over, and recorded.
     ChatFinished {
         /// The session's tape.
         tape: Tape,

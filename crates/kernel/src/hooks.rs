@@ -76,6 +76,13 @@ pub struct ToolView {
     pub prompt: Vec<String>,
 }
 
+impl ToolView {
+    /// Tools for the model, and nothing else.
+    pub fn of(tools: impl IntoIterator<Item = Arc<dyn DynTool>>) -> Self {
+        Self { direct: tools.into_iter().collect(), ..Self::default() }
+    }
+}
+
 impl std::fmt::Debug for ToolView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = |tools: &[Arc<dyn DynTool>]| tools.iter().map(|it| it.spec().name.clone()).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`tool`] (what can be called), [`tape`] (what is remembered), [`turn`] (one
 //! message in, one answer out), then the seams around them: [`environment`], [`model`], [`code`],
-//! [`hooks`], [`event`], [`channel`], and [`plugin`], which gathers them.
+//! [`steps`], [`hooks`], [`event`], [`channel`], and [`plugin`], which gathers them.
 
 pub mod channel;
 pub mod clock;
@@ -17,6 +17,7 @@ pub mod model;
 pub mod plugin;
 pub mod secret;
 pub mod similar;
+pub mod steps;
 pub mod tape;
 pub mod task;
 pub mod text;

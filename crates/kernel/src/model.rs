@@ -88,6 +88,35 @@ pub struct ModelOptions {
     pub extra_body: Map<String, Value>,
 }
 
+impl ModelOptions {
+    /// These options, and where they say nothing those of `defaults`.
+    #[must_use]
+    pub fn or(self, defaults: &Self) -> Self {
+        let mut extra_body = defaults.extra_body.clone();
+        extra_body.extend(self.extra_body);
+        Self {
+            max_tokens: self.max_tokens.or(defaults.max_tokens),
+            reasoning_effort: self.reasoning_effort.or_else(|| defaults.reasoning_effort.clone()),
+            temperature: self.temperature.or(defaults.temperature),
+            top_p: self.top_p.or(defaults.top_p),
+            top_k: self.top_k.or(defaults.top_k),
+            presence_penalty: self.presence_penalty.or(defaults.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(defaults.frequency_penalty),
+            stop: if self.stop.is_empty() { defaults.stop.clone() } else { self.stop },
+            seed: self.seed.or(defaults.seed),
+            tool_choice: self.tool_choice.or_else(|| defaults.tool_choice.clone()),
+            parallel_tool_calls: self.parallel_tool_calls.or(defaults.parallel_tool_calls),
+            output: self.output.or_else(|| defaults.output.clone()),
+            provider_tools: if self.provider_tools.is_empty() {
+                defaults.provider_tools.clone()
+            } else {
+                self.provider_tools
+            },
+            extra_body,
+        }
+    }
+}
+
 /// One request.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {

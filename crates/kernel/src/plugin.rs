@@ -12,13 +12,18 @@ use crate::{
     hooks::Hooks,
     message::Message,
     model::ModelProvider,
-    tape::{Entry, TapeStore},
+    steps::{PromptSection, StepPolicy},
+    tape::{Entry, TapeQuery, TapeStore},
     tool::{DynTool, IntoTool, ToolSet},
     turn::TurnLoop,
 };
 
 /// Turns tape entries into messages for the model.
 pub trait ContextBuilder: Send + Sync {
+    /// Which entries it wants: those since the newest anchor, unless it says otherwise.
+    fn query(&self) -> TapeQuery {
+        TapeQuery::default().after_last_anchor()
+    }
     /// Builds the messages, oldest first.
     fn messages(&self, entries: &[Arc<Entry>]) -> Vec<Message>;
 }
@@ -67,6 +72,10 @@ pub struct Registry {
     pub store: Option<Arc<dyn TapeStore>>,
     /// What answers turns, instead of the step loop.
     pub turn_loop: Option<Arc<dyn TurnLoop>>,
+    /// What decides on each step, instead of the application's own way.
+    pub steps: Option<Arc<dyn StepPolicy>>,
+    /// What is added to the system prompt, below what hooks say.
+    pub sections: Vec<PromptSection>,
     /// How the tape becomes messages, instead of the default.
     pub context: Option<Arc<dyn ContextBuilder>>,
     /// What runs as long as the runtime.
@@ -161,6 +170,18 @@ impl Registry {
     /// Replaces what answers turns.
     pub fn turn_loop(&mut self, turn_loop: impl TurnLoop + 'static) -> &mut Self {
         self.turn_loop = Some(Arc::new(turn_loop));
+        self
+    }
+
+    /// Sets what decides on each step: its tools, waiting messages, how it goes on.
+    pub fn steps(&mut self, policy: impl StepPolicy + 'static) -> &mut Self {
+        self.steps = Some(Arc::new(policy));
+        self
+    }
+
+    /// Adds a section to the system prompt, below what hooks say.
+    pub fn section(&mut self, section: impl Into<PromptSection>) -> &mut Self {
+        self.sections.push(section.into());
         self
     }
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     environment::Environment,
-    error::ToolError,
+    error::{ErrorKind, ToolError},
     message::{Media, Message, Part, Role, TokenUsage, ToolCallRequest, content_of},
     model::{Citation, ModelClient, ModelError, ModelOptions, ModelSpec},
     secret::SecretMask,
@@ -110,6 +110,24 @@ impl Prompt {
     }
 }
 
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<Part>> for Prompt {
+    fn from(parts: Vec<Part>) -> Self {
+        Self::Parts(parts)
+    }
+}
+
 /// A message from a channel.
 #[derive(Clone, Debug)]
 pub struct Inbound {
@@ -179,6 +197,18 @@ impl TurnState {
     /// Fills a plugin's own slot.
     pub fn set_slot<T: Any + Send + Sync>(&mut self, value: T) {
         self.slots.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    /// A slot that must be there, for tools that cannot do without.
+    ///
+    /// # Errors
+    /// `config`, with the type's name, when the turn does not carry it.
+    pub fn require_slot<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
+        self.slot().ok_or_else(|| {
+            let wanted = std::any::type_name::<T>();
+            let message = format!("this turn carries no {wanted}: whoever starts it has to put one into its state");
+            ToolError::new(ErrorKind::Config, message)
+        })
     }
 
     /// Whether the turn may use the tool of this runtime name.
@@ -287,6 +317,20 @@ pub enum TurnError {
     /// A session, a tool list or a setting of the turn is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// There is nothing to answer.
+    #[error("empty prompt")]
+    EmptyPrompt,
+    /// What decides on the steps failed.
+    #[error("{decision} failed: {message}")]
+    Policy {
+        /// The decision: a method of [`StepPolicy`](crate::steps::StepPolicy).
+        decision: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// Code of the embedder or of a plugin panicked.
+    #[error("the turn panicked: {0}")]
+    Panicked(String),
     /// An event handler failed, and thereby the turn.
     #[error("an event handler failed: {0}")]
     Handler(String),
@@ -394,6 +438,10 @@ pub struct Turn {
     pub ctx: ToolContext,
     /// Where events go.
     pub sink: EventSink,
+    /// How the model should answer, in all calls of the turn.
+    pub options: ModelOptions,
+    /// What the caller says about the turn; it stands in `loop.start`, and handlers are told.
+    pub metadata: Map<String, Value>,
 }
 
 /// What answers a turn; the step loop, unless a plugin replaces it.

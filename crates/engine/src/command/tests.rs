@@ -126,7 +126,7 @@ fn lines_that_name_no_tool_go_to_the_shell_unparsed() {
         let command = parse(line, &tools(true)).unwrap();
         assert_eq!((command.tool.as_str(), &command.args["command"]), ("bash", &json!(line)));
     }
-    assert_eq!(parse("ls", &tools(false)).unwrap_err(), "bash tool is not available");
+    assert_eq!(parse("ls", &tools(false)).unwrap_err(), "bash tool is not available, and no tool is named 'ls'");
 }
 
 #[test]

@@ -37,7 +37,7 @@ async fn a_failed_command_says_the_causes_own_words() {
         (",say.echo a b c", "expected at most 2 positional arguments, got 3"),
         (",say.echo 'a", "No closing quotation"),
         (",", "empty command"),
-        (",ls", "bash tool is not available"),
+        (",ls", "bash tool is not available, and no tool is named 'ls'"),
     ] {
         let err = bench.say(line).await.unwrap_err();
         assert_eq!(err.to_string(), expected, "{line}");

@@ -4,6 +4,9 @@ use std::fmt;
 
 use md5::{Digest as _, Md5};
 
+/// The most bytes of a tape's own name: files have 255, which endings and sidecars share.
+const MAX_NAME_BYTES: usize = 100;
+
 /// Name of a tape; also the stem of its file.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TapeName(String);
@@ -21,6 +24,18 @@ impl TapeName {
         let safe = |it: char| it.is_alphanumeric() || matches!(it, '-' | '_' | '.' | ' ');
         let name: String = name.chars().map(|it| if safe(it) { it } else { '_' }).collect();
         Self(if name.trim_matches('.').is_empty() { format!("_{name}") } else { name })
+    }
+
+    /// The tape that an embedder calls `name`. Where [`TapeName::free`] would give two names one tape, or
+    /// the tape of a sidecar, or a name longer than files have, a part of the name's MD5 keeps it apart.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let free = Self::free(name);
+        if free.0 == name && name.len() <= MAX_NAME_BYTES && !name.contains("__") {
+            return free;
+        }
+        let end = free.0.floor_char_boundary(MAX_NAME_BYTES);
+        Self(format!("{}-{}", free.0.get(..end).unwrap_or_default().replace("__", "_"), short_md5(name)))
     }
 
     /// The sidecar `name` of this tape.
@@ -76,6 +91,18 @@ mod tests {
         assert_eq!(name.sidecar("spill").as_str(), "53047a1277384003__8ddf878039b70767__sidecar__spill");
         assert!(name.is_session() && !name.sidecar("spill").is_session());
         assert!(name.sidecar("spill").is_sidecar_of(&name) && !name.is_sidecar_of(&name));
+    }
+
+    #[test]
+    fn named_tapes_are_apart_from_each_other() {
+        for plain in ["calculator", "user 42", "é.1"] {
+            assert_eq!(TapeName::named(plain).as_str(), plain);
+        }
+        let long = "x".repeat(300);
+        let names = ["user/42", "user:42", "user_42", "a", "a__sidecar__spill", "a_sidecar_spill", "", "..", &long];
+        let tapes: std::collections::BTreeSet<_> = names.iter().map(|it| TapeName::named(it)).collect();
+        assert_eq!(tapes.len(), names.len(), "{tapes:?}");
+        assert!(tapes.iter().all(|it| it.as_str().len() < 120 && !it.is_sidecar_of(&TapeName::named("a"))));
     }
 
     #[test]

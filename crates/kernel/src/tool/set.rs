@@ -71,6 +71,12 @@ impl ToolSet {
     }
 
     /// All tools, in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Arc<dyn DynTool>] {
+        &self.order
+    }
+
+    /// All tools, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn DynTool>> {
         self.order.iter()
     }
