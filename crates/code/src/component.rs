@@ -11,6 +11,7 @@ use bub_kernel::{
     environment::Environment,
     hooks::Hooks,
     plugin::{Plugin, PluginError, Registry},
+    steps::PromptSection,
     tool::DynTool,
     turn::TurnState,
 };
@@ -18,6 +19,7 @@ use bub_kernel::{
 use crate::{
     attach::Attach,
     bridge::Models,
+    choice::{BuiltinRunners, RunnerChoice},
     code_mode::has_media,
     prompt::{self, About},
     run_code::{CodeTools, EnvironmentOfTurn, MAX_RUNNING_CALLS, RunCode, Setup, ToolsOfTurn, without_commands},
@@ -25,10 +27,14 @@ use crate::{
     stubs::{StubFolder, Stubs},
 };
 
+/// The Python of an environment, unless runners are set.
+const PYTHON: &str = "python3";
+
 /// A tool that runs code with tools of its own, and the block of the system prompt that tells of them.
 ///
-/// It is a [`Plugin`], which adds both; or use [`CodeMode::run_code`] and [`CodeMode::prompt`]. It
-/// needs no settings and no session: what the code may call is what was passed here.
+/// It is a [`Plugin`], which adds both; or add them one by one, the tool [`CodeMode::run_code`] and the
+/// section that a reference to it becomes. It needs no settings and no session: what the code may call
+/// is what was passed here.
 #[derive(Clone)]
 pub struct CodeMode {
     runners: Arc<dyn Runners>,
@@ -60,21 +66,20 @@ impl fmt::Debug for CodeMode {
 }
 
 impl CodeMode {
-    /// Code that calls `tools`, on what `runners` choose. Commands among the tools are left out.
+    /// Code that calls `tools`; commands among them are left out. Unless told otherwise it runs where
+    /// the turn's tools run: by the environment's own way, else in a Python process, for which the
+    /// environment has to have a `python3` of version 3.9 or newer.
     #[must_use]
-    pub fn new(runners: Arc<dyn Runners>, tools: impl IntoIterator<Item = Arc<dyn DynTool>>) -> Self {
+    pub fn new(tools: impl IntoIterator<Item = Arc<dyn DynTool>>) -> Self {
         let tools: Vec<_> = tools.into_iter().collect();
-        Self::with_tools_of_turn(runners, move |_| Some(tools.clone()))
+        Self::of_turn(move |_| Some(tools.clone()))
     }
 
-    /// The same with tools that follow from the turn; `None` turns code off for it.
+    /// The same with tools that follow from what the turn carries; `None` turns code off for it.
     #[must_use]
-    pub fn with_tools_of_turn(
-        runners: Arc<dyn Runners>,
-        tools: impl Fn(&TurnState) -> Option<Vec<Arc<dyn DynTool>>> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn of_turn(tools: impl Fn(&TurnState) -> Option<Vec<Arc<dyn DynTool>>> + Send + Sync + 'static) -> Self {
         Self {
-            runners,
+            runners: Arc::new(BuiltinRunners::new(RunnerChoice::Auto, PYTHON, None)),
             tools: Arc::new(tools),
             environment: None,
             models: Models::Named,
@@ -84,6 +89,12 @@ impl CodeMode {
             max_running: MAX_RUNNING_CALLS,
             parts: OnceLock::new(),
         }
+    }
+
+    /// Sets which interpreters there are.
+    #[must_use]
+    pub fn runners(self, runners: Arc<dyn Runners>) -> Self {
+        Self { runners, ..self.changed() }
     }
 
     /// Sets where code runs and files are read; that of the turn unless set. Whoever made it closes it.
@@ -178,6 +189,16 @@ impl Plugin for CodeMode {
     fn register(&self, registry: &mut Registry) -> Result<(), PluginError> {
         registry.dyn_tool(self.run_code()).hooks(PromptHooks(self.parts().clone()));
         Ok(())
+    }
+}
+
+impl From<&CodeMode> for PromptSection {
+    fn from(code: &CodeMode) -> Self {
+        let parts = code.parts().clone();
+        Self::made(move |facts| {
+            let parts = parts.clone();
+            Box::pin(async move { parts.prompt(facts.state).await })
+        })
     }
 }
 

@@ -219,7 +219,7 @@ impl Plugin for WithOracle {
 }
 
 fn with(models: Models) -> Bench {
-    let code = CodeMode::new(Arc::new(Scripted), []).models(models);
+    let code = CodeMode::new([]).runners(Arc::new(Scripted)).models(models);
     Setup { plugin: Some(Box::new(WithOracle(code))), ..Setup::default() }.start([Script::text("hi")])
 }
 
@@ -268,7 +268,7 @@ async fn the_default_model_is_the_embedders_choice() {
 async fn a_host_without_models_says_so() {
     use bub_testing::{NoEnvironment, context};
     let ctx = context(Arc::new(NoEnvironment));
-    let tool = CodeMode::new(Arc::new(Scripted), []).models(Models::Session).run_code();
+    let tool = CodeMode::new([]).runners(Arc::new(Scripted)).models(Models::Session).run_code();
     let code = r#"call republic.chat {"messages": "x"}"#;
     let reply = tool.call(&ctx, json!({"code": code, "timeout_seconds": 5})).await.unwrap();
     assert_eq!(reply.rendering(), "![invalid_input] Republic models need a running Bub agent.\n");

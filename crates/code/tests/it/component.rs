@@ -29,7 +29,7 @@ fn start(code: CodeMode, scripts: impl IntoIterator<Item = Script>) -> Bench {
 }
 
 fn code() -> CodeMode {
-    CodeMode::new(Arc::new(Scripted), tools())
+    CodeMode::new(tools()).runners(Arc::new(Scripted))
 }
 
 #[tokio::test]
@@ -52,9 +52,9 @@ async fn a_bare_agent_runs_code_with_the_tools_that_were_passed() {
 
 #[tokio::test]
 async fn tools_may_follow_from_the_turn_and_none_turns_code_off() {
-    let code = CodeMode::with_tools_of_turn(Arc::new(Scripted), |state: &TurnState| {
-        (!state.code_mode).then(|| vec![named("of.turn", Exposure::Auto)])
-    });
+    let code =
+        CodeMode::of_turn(|state: &TurnState| (!state.code_mode).then(|| vec![named("of.turn", Exposure::Auto)]))
+            .runners(Arc::new(Scripted));
     let bench = start(code.clone().media_tools(false), [runs("tools"), Script::text("done")]);
     bench.say("go").await.unwrap();
     assert_eq!(bench.results().await, ["of_turn\n"]);
@@ -80,7 +80,7 @@ async fn the_tool_can_have_another_name() {
 
 #[tokio::test]
 async fn an_own_tool_takes_the_place_of_a_media_tool() {
-    let code = CodeMode::new(Arc::new(Scripted), [named("attach.image", Exposure::Auto)]);
+    let code = CodeMode::new([named("attach.image", Exposure::Auto)]).runners(Arc::new(Scripted));
     let bench = start(code, [runs("tools\ncall attach_image"), Script::text("done")]);
     bench.say("go").await.unwrap();
     assert_eq!(bench.results().await, ["attach_image attach_audio attach_video\n\"attach.image\"\n"]);
@@ -124,7 +124,7 @@ async fn the_environment_that_is_set_is_that_of_the_calls() {
 async fn calls_at_once_are_limited() {
     let slow = Named::new("slow", Exposure::Auto, false);
     let most = slow.most.clone();
-    let code = CodeMode::new(Arc::new(Scripted), [Arc::new(slow) as Arc<dyn DynTool>]).max_running_calls(3);
+    let code = CodeMode::new([Arc::new(slow) as Arc<dyn DynTool>]).runners(Arc::new(Scripted)).max_running_calls(3);
     let bench = start(code.models(Models::Session), [runs("gather 30 slow"), Script::text("done")]);
     bench.say("go").await.unwrap();
     assert_eq!((bench.results().await, most.load(Ordering::SeqCst)), (vec![json!("30\n")], 3));
