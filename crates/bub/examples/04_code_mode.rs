@@ -1,7 +1,7 @@
-//! An agent of your own in which the model writes Python that calls a tool.
+//! An agent whose model writes Python that calls a tool.
 //!
-//! `CodeMode` is a plugin: it adds the tool `run_code` and a block of the system prompt. No settings, no
-//! sessions and no key are needed: the model here plays a script, and the code runs in a Python process.
+//! Code mode has two parts: the tool `run_code`, and a section of the system prompt that tells the model
+//! what its code may call. The model here plays a script; the code runs in a Python process.
 //!
 //! ```console
 //! $ cargo run -p bub --example 04_code_mode
@@ -10,41 +10,37 @@
 
 use std::{error::Error, sync::Arc};
 
+use async_trait::async_trait;
 use bub::{
-    Runtime, TurnOptions,
-    code::{BuiltinRunners, CodeMode, RunnerChoice},
-    engine::{EngineSettings, RuntimeParts},
-    host::{LocalEnvironment, LocalOptions},
+    Agent,
+    code::CodeMode,
     kernel::{
-        clock,
-        event::EventBus,
-        plugin::{Plugin as _, Registry},
-        secret::SecretMask,
-        tape::MemoryStore,
+        message::ToolCallRequest,
+        model::{FinishReason, ModelClient, ModelError, ModelEvent, ModelRequest, ModelStream},
         tool::{erase, prelude::*},
-        turn::{Inbound, Prompt, SessionId, TurnEvent},
     },
 };
-use bub_testing::{Script, ScriptedModel};
-use serde_json::json;
+use futures::{StreamExt as _, stream};
+use serde_json::{Map, json};
 
-/// Look up an order by its id.
+/// Look up an order by id.
 #[derive(Deserialize, JsonSchema)]
 struct LookupArgs {
     /// The order's id, such as A123.
     order_id: String,
 }
 
+/// For code the result keeps its shape: `order["status"]`.
 #[derive(Serialize, JsonSchema)]
 struct Order {
     id: String,
     status: &'static str,
 }
 
-struct Lookup;
+struct LookupOrder;
 
-impl Tool for Lookup {
-    const NAME: &'static str = "order.lookup";
+impl Tool for LookupOrder {
+    const NAME: &'static str = "lookup_order";
     type Args = LookupArgs;
     type Output = Order;
 
@@ -58,59 +54,55 @@ impl Tool for Lookup {
 const CODE: &str = "\
 import asyncio
 ids = ['A121', 'A122', 'A123']
-orders = await asyncio.gather(*(tools.order_lookup(order_id=id) for id in ids))
+orders = await asyncio.gather(*(tools.lookup_order(order_id=id) for id in ids))
 print([order['id'] for order in orders if order['status'] == 'shipped'])
 ";
 
-/// Runs one turn and returns what the code printed and what the model said.
+/// A model that runs the code, and then tells what it printed.
+struct Programmer;
+
+#[async_trait]
+impl ModelClient for Programmer {
+    async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
+        let events = match request.messages.last().filter(|it| it.tool_call.is_some()) {
+            None => vec![
+                ModelEvent::ToolCall(ToolCallRequest {
+                    id: "call-1".into(),
+                    name: "run_code".into(),
+                    arguments: json!({"code": CODE}).to_string(),
+                    metadata: Map::new(),
+                }),
+                ModelEvent::Finish(FinishReason::ToolCalls),
+            ],
+            Some(printed) => vec![
+                ModelEvent::Text(format!("On their way: {}", printed.joined_text().trim())),
+                ModelEvent::Finish(FinishReason::Stop),
+            ],
+        };
+        Ok(stream::iter(events.into_iter().map(Ok)).boxed())
+    }
+}
+
+/// Asks once and returns the answer.
 ///
 /// # Errors
-/// When the turn fails.
-pub(crate) async fn run() -> Result<(String, String), Box<dyn Error>> {
-    let runners = BuiltinRunners::new(RunnerChoice::Process, "python3", None);
-    let code = CodeMode::new(Arc::new(runners), [erase(Lookup)]);
-    let model = ScriptedModel::new([
-        Script::calls([("call-1", "run_code", json!({"code": CODE}))]),
-        Script::text("Of your orders, A123 is on its way."),
-    ]);
-    let mut registry = Registry::default();
-    code.register(&mut registry)?;
-    registry.models(Arc::new(model));
-    let runtime = Runtime::new(RuntimeParts {
-        registry,
-        settings: EngineSettings { model: Some("fake:scripted".into()), ..EngineSettings::default() },
-        store: Arc::new(MemoryStore::default()),
-        environment: Arc::new(LocalEnvironment::new(LocalOptions::default())?),
-        workspace: "example".into(),
-        clock: clock::system(),
-        events: EventBus::default(),
-        mask: SecretMask::default(),
-        locks: None,
-    });
-    let question = Inbound {
-        channel: "example".into(),
-        chat: "1".into(),
-        session: Some(SessionId("example:1".into())),
-        prompt: Prompt::Text("Which of A121, A122 and A123 are on their way?".into()),
-        context: Vec::new(),
-        local: true,
-    };
-    let mut turn = runtime.turn(question, TurnOptions::default());
-    let mut printed = String::new();
-    while let Some(event) = turn.next().await {
-        if let TurnEvent::ToolProgress { text, .. } = event {
-            printed.push_str(&text);
-        }
-    }
-    let answer = turn.result().await?.answer;
-    runtime.close().await;
-    Ok((printed, answer))
+/// When the run fails.
+pub(crate) async fn run() -> Result<String, Box<dyn Error>> {
+    let code_mode = CodeMode::new([erase(LookupOrder)]);
+    let agent = Agent::builder()
+        .model_client("demo:programmer", Arc::new(Programmer))
+        .dyn_tool(code_mode.run_code())
+        .system_prompt("Use the available tools to answer the user's question.")
+        .system_prompt(&code_mode)
+        .build()?;
+    let answer = agent.ask("Which of A121, A122 and A123 are on their way?").await?;
+    agent.close().await;
+    Ok(answer)
 }
 
 #[tokio::main(flavor = "current_thread")]
 #[cfg_attr(test, expect(dead_code, reason = "a test runs the rest"))]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (printed, answer) = run().await?;
-    println!("the code printed: {printed}the model said: {answer}");
+    println!("{}", run().await?);
     Ok(())
 }

@@ -3,7 +3,9 @@
 use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc};
 
 use bub_code::{BuiltinRunners, RunnerChoice, SessionCodeMode, sandbox};
-use bub_engine::{EngineSettings, Runtime, RuntimeParts, SessionGuard, SessionLocks};
+use bub_engine::{
+    EngineSettings, Runtime, RuntimeParts, SessionGuard, SessionLocks, TapeNaming, TurnOptions, TurnStream,
+};
 use bub_host::{JsonlStore, LocalEnvironment, LocalOptions, StoreOptions, Sync};
 use bub_kernel::{
     clock::{self, Clock},
@@ -13,6 +15,7 @@ use bub_kernel::{
     message::Media,
     plugin::{Plugin, PluginError, Registry},
     tape::TapeName,
+    turn::{Inbound, Prompt, SessionId},
 };
 use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 
@@ -221,6 +224,25 @@ impl App {
         bub_code::load_media(&*self.local, place, None).await
     }
 
+    /// Starts a turn for a program that embeds the application: a prompt for the model as it is, without
+    /// a channel's facts and the date in front, or a command. Session, settings on its tape, hooks, tools
+    /// and skills are those of any turn; `options` says what this one may use and which model it asks.
+    /// To hooks it comes by the channel `sdk`, from elsewhere than this machine's terminal.
+    ///
+    /// For a message with its facts in front there is [`Runtime::turn`]; for an agent without settings
+    /// and sessions, [`Agent::run`](crate::Agent::run).
+    pub fn run_stream(&self, session: &str, prompt: impl Into<Prompt>, options: TurnOptions) -> TurnStream {
+        let inbound = Inbound {
+            channel: "sdk".to_owned(),
+            chat: session.to_owned(),
+            session: Some(SessionId(session.to_owned())),
+            prompt: prompt.into(),
+            context: Vec::new(),
+            local: false,
+        };
+        self.runtime.turn_as_given(inbound, options)
+    }
+
     /// Keeps turns of other processes away from the session of a tape until the guard is dropped, as a
     /// turn does. Waits for one that runs, within the limit of the settings; `on_wait` is called once
     /// when there is a wait, with a sentence for the person.
@@ -351,6 +373,8 @@ fn code_mode(
 
 fn engine_settings(settings: &Settings) -> EngineSettings {
     EngineSettings {
+        agent: "bub".to_owned(),
+        tapes: TapeNaming::Sessions,
         command_prefix: Some(settings.command_prefix.clone()),
         model: settings.model.clone(),
         fallback_models: settings.fallback_models.clone(),

@@ -1,8 +1,11 @@
 //! Batteries and SDK: everything that the `bub` program is, without its terminal.
 //!
-//! [`Builder`] puts settings, the built-in tools, the model providers and one's own plugins together
-//! into an [`App`], whose [`Runtime`] runs turns.
+//! There are two ways in. [`Agent`] is for a program that wants an agent inside: a model, tools, tapes,
+//! and nothing that was not given to it. [`Builder`] makes the application: it puts settings, the
+//! built-in tools, the model providers and one's own plugins together into an [`App`], whose sessions,
+//! commands and files are those of the `bub` program. Both are one [`Runtime`].
 
+pub mod agent;
 mod app;
 mod defaults;
 mod images;
@@ -11,6 +14,7 @@ mod model_settings;
 pub mod settings;
 pub mod skills;
 
+pub use agent::{Agent, AgentBuilder, AgentError, Run};
 pub use app::{App, BuildError, Builder};
 pub use bub_code as code;
 pub use bub_engine as engine;
@@ -33,7 +37,9 @@ pub use bub_kernel as kernel;
 /// ```
 pub use bub_macros::tool_of_bub as tool;
 pub use bub_models as models;
+pub use bub_tools as tools;
 pub use defaults::DefaultHooks;
+pub use model_settings::providers as model_providers;
 
 // The examples of the guide are compiled and run.
 #[cfg(doctest)]

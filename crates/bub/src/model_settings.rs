@@ -35,7 +35,10 @@ pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
 /// up when it is first used: most runs use one of them, and commands none.
 ///
 /// `local` is this machine, whose programs know some of the credentials.
-pub(crate) fn providers(settings: &Settings, local: &Arc<dyn Environment>) -> Vec<Arc<dyn ModelProvider>> {
+///
+/// For an [`Agent`](crate::Agent) that is to use the models of the application.
+#[must_use]
+pub fn providers(settings: &Settings, local: &Arc<dyn Environment>) -> Vec<Arc<dyn ModelProvider>> {
     let shared = Arc::new(settings.clone());
     let own: Vec<String> = settings.custom_providers().map(|(name, _)| name.to_lowercase()).collect();
     let known = known_names().filter(|it| !own.iter().any(|own| own == it)).map(str::to_owned).collect::<Vec<_>>();

@@ -34,10 +34,11 @@ pub const LAYERS: &[Layer] = &[
     Layer { folder: "crates/models", uses: &["bub-kernel"], budget: 8_000 },
     // Most of it keeps tapes: the index, recovery, verifying and repairing, media.
     Layer { folder: "crates/host", uses: &["bub-kernel"], budget: 7_500 },
+    // The application and the bare agent.
     Layer {
         folder: "crates/bub",
         uses: &["bub-code", "bub-engine", "bub-host", "bub-kernel", "bub-macros", "bub-models", "bub-tools"],
-        budget: 5_000,
+        budget: 6_000,
     },
     Layer { folder: "crates/cli", uses: &["bub", "bub-engine", "bub-kernel"], budget: 4_000 },
     Layer { folder: "crates/testing", uses: &["bub-kernel"], budget: 3_000 },

@@ -1,6 +1,16 @@
 //! Integration tests: one binary, a module per subject.
 
 #[cfg(test)]
+mod agent;
+#[cfg(test)]
+mod agent_code;
+#[cfg(test)]
+mod agent_events;
+#[cfg(test)]
+mod agent_steps;
+#[cfg(test)]
+mod application;
+#[cfg(test)]
 mod bench;
 #[cfg(test)]
 mod deferred;
