@@ -63,7 +63,7 @@ async fn a_chat_has_the_whole_answer() {
     assert_eq!((requests[0].messages.len(), requests[0].messages[0].parts.len()), (1, 2));
     let options = &requests[0].options;
     assert_eq!((options.max_tokens, options.stop.as_slice()), (Some(9), ["x".to_owned()].as_slice()));
-    assert_eq!(options.extra_body["top_k"], 3);
+    assert_eq!(options.top_k, Some(3));
     assert!(requests[0].tools.is_empty());
     assert_eq!((requests[1].model.as_str(), requests[1].messages[0].role), ("other", Role::User));
 }
