@@ -1,11 +1,13 @@
-//! This machine: its processes and files as an [`Environment`](bub_kernel::environment::Environment),
-//! its disk as a [`TapeStore`](bub_kernel::tape::TapeStore).
+//! This machine: its processes and files as an [`Environment`](bub_kernel::environment::Environment), its
+//! commands as ways into others, its disk as a [`TapeStore`](bub_kernel::tape::TapeStore).
 
 mod environment;
+mod exec;
 mod files;
 mod store;
 
 pub use environment::{LocalEnvironment, LocalOptions};
+pub use exec::{ExecEnvironment, ExecOptions};
 pub use store::{
     BranchError, Branched, Fault, Finding, JsonlStore, Repaired, ScanFilter, ScanStep, ScannedEntry, SessionLock,
     SessionLockError, SessionLocks, StoreOptions, Sync, TapeChange, TapeScan, Verified, Verifier,

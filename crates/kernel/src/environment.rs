@@ -151,6 +151,10 @@ pub enum EnvironmentError {
     /// No shell to run scripts with.
     #[error("no shell found: looked for {0}")]
     NoShell(String),
+    /// The environment can't be reached, or went away: how it was tried, what came of it, what to do. It
+    /// may be there the next time.
+    #[error("{0}")]
+    Unavailable(String),
     /// The operating system said no.
     #[error("{path}: {source}")]
     Io {
@@ -185,6 +189,7 @@ impl From<EnvironmentError> for ToolError {
             EnvironmentError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Self::raised("PermissionError", message)
             }
+            EnvironmentError::Unavailable(_) => Self::raised("ConnectionError", message),
             EnvironmentError::TooLarge { .. } => Self::new(ErrorKind::Tool, message),
             EnvironmentError::NotAFile { .. } | EnvironmentError::NoShell(_) | EnvironmentError::Io { .. } => {
                 Self::raised("OSError", message)

@@ -17,6 +17,8 @@ use bub_kernel::environment::{EnvPath, Environment, EnvironmentError, OpenFile, 
 
 use crate::files;
 
+pub(crate) use quiet::VARIABLES as QUIET_VARIABLES;
+
 /// How this machine is used.
 #[derive(Clone, Debug, Default)]
 pub struct LocalOptions {

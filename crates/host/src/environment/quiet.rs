@@ -5,7 +5,7 @@
 const NO_EDITOR: &str = "echo 'no editor can be opened here: the text stays as it is, pass it by an option' >&2; :";
 
 /// Defaults under which programs do not wait for a person. Callers may override each.
-pub(super) const VARIABLES: &[(&str, &str)] = &[
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("EDITOR", NO_EDITOR),
     ("VISUAL", NO_EDITOR),
     ("GIT_EDITOR", NO_EDITOR),

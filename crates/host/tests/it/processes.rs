@@ -1,4 +1,4 @@
-//! Processes: what they see, how they end, and that nothing of them stays behind.
+//! This machine: what only it does, or does in a way of its own. What all environments do is in `environments`.
 
 use std::{
     collections::BTreeMap,
@@ -10,9 +10,10 @@ use std::{
 };
 
 use bub_host::{LocalEnvironment, LocalOptions};
-use bub_kernel::environment::{EnvPath, Environment, EnvironmentError, Output, Process, Program, Signal, SpawnRequest};
+use bub_kernel::environment::{EnvPath, Environment, EnvironmentError, Program, SpawnRequest};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::environments::{self, finish, started, until};
 
 fn local(workspace: &Path) -> LocalEnvironment {
     local_with(LocalOptions { workspace: Some(workspace.to_owned()), ..LocalOptions::default() })
@@ -22,100 +23,8 @@ fn local_with(options: LocalOptions) -> LocalEnvironment {
     LocalEnvironment::new(LocalOptions { adopt_orphans: true, ..options }).unwrap()
 }
 
-/// Runs to the end of the output, and returns it with the exit code.
-async fn finish(process: &mut dyn Process) -> (String, i32) {
-    let mut text = String::new();
-    let mut pipes = process.take_pipes().unwrap();
-    pipes.stdout.read_to_string(&mut text).await.unwrap();
-    (text, process.wait().await.unwrap().code)
-}
-
 async fn run(env: &LocalEnvironment, script: &str) -> (String, i32) {
-    let mut process = env.spawn(SpawnRequest::shell(script)).await.unwrap();
-    let ended = finish(process.as_mut()).await;
-    assert!(!process.is_running(), "{script}");
-    ended
-}
-
-async fn check(script: &str, output: &str, code: i32) {
-    let folder = TempDir::new().unwrap();
-    assert_eq!(run(&local(folder.path()), script).await, (output.to_owned(), code), "{script}");
-}
-
-/// Numbers of the living processes that have `word` in their command line.
-fn pids_of(word: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if name.parse::<u32>().is_ok() && String::from_utf8_lossy(&command).contains(word) {
-            found.push(name);
-        }
-    }
-    found
-}
-
-async fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
-    while !holds() {
-        if start.elapsed() > limit {
-            return false;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    true
-}
-
-/// A sleep of about ten minutes that no other test has.
-fn nap() -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("600.{}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst))
-}
-
-#[tokio::test]
-async fn script_is_given_to_one_shell_and_keeps_the_order_of_its_outputs() {
-    check("echo a; echo b >&2; echo c; echo d >&2", "a\nb\nc\nd\n", 0).await;
-    check(r#"printf 'a|b\n' | cut -d'|' -f2; echo "$((1+1))" 'x  y'"#, "b\n2 x  y\n", 0).await;
-    check("exit 7", "", 7).await;
-    check("kill -TERM $$", "", -15).await;
-    check("echo before; kill -KILL 0; echo after", "before\n", -9).await;
-    check("", "", 0).await;
-}
-
-#[tokio::test]
-async fn long_scripts_are_run_too() {
-    let script = format!("cat <<'END' | wc -c\n{}\nEND\n", "x".repeat(300_000));
-    check(&script, "300001\n", 0).await;
-}
-
-#[tokio::test]
-async fn process_has_no_terminal_and_no_input() {
-    check("cat; (exec 3<>/dev/tty) 2>/dev/null && echo terminal; [ -t 0 ] && echo tty; echo end", "end\n", 0).await;
-    check("ps -o sid= -p $$ | tr -d ' ' | grep -qx $$ && echo leader", "leader\n", 0).await;
-}
-
-#[tokio::test]
-async fn argv_is_run_without_a_shell_and_with_separate_pipes_and_input() {
-    let folder = TempDir::new().unwrap();
-    let env = local(folder.path());
-    let request = SpawnRequest {
-        program: Program::Argv(["sh", "-c", "cat; echo err >&2", "$HOME"].map(str::to_owned).to_vec()),
-        stdin: true,
-        output: Output::Separate,
-        ..SpawnRequest::shell("")
-    };
-    let mut process = env.spawn(request).await.unwrap();
-    let mut pipes = process.take_pipes().unwrap();
-    assert!(process.take_pipes().is_none());
-    let mut stdin = pipes.stdin.take().unwrap();
-    stdin.write_all("grüß".as_bytes()).await.unwrap();
-    drop(stdin);
-    let (mut out, mut err) = (String::new(), String::new());
-    pipes.stdout.read_to_string(&mut out).await.unwrap();
-    pipes.stderr.unwrap().read_to_string(&mut err).await.unwrap();
-    assert_eq!((out.as_str(), err.as_str()), ("grüß", "err\n"));
-    assert_eq!(process.wait().await.unwrap().code, 0);
+    environments::run(env, script).await
 }
 
 #[tokio::test]
@@ -236,89 +145,6 @@ async fn r013_git_opens_no_editor_and_asks_for_nothing() {
     let (text, code) = run(&env, "git -c credential.helper= clone http://127.0.0.1:9/x.git 2>&1").await;
     assert_ne!(code, 0, "{text}");
     assert!(start.elapsed() < Duration::from_secs(9));
-}
-
-/// Starts `script`, which prints a line when all its processes are there.
-async fn started(env: &LocalEnvironment, script: &str) -> Box<dyn Process> {
-    let mut process = env.spawn(SpawnRequest::shell(script)).await.unwrap();
-    let mut pipes = process.take_pipes().unwrap();
-    let mut byte = [0];
-    pipes.stdout.read_exact(&mut byte).await.unwrap();
-    process
-}
-
-/// Ways to leave: the sleep is `{}`.
-const DAEMONS: [&str; 6] = [
-    "sleep {} & sleep 0.05; echo",
-    "setsid sleep {} >/dev/null 2>&1 & sleep 0.05; echo",
-    "(setsid sh -c 'sleep {} & sleep {} &' >/dev/null 2>&1 &); sleep 0.05; echo",
-    "nohup setsid setsid sleep {} >/dev/null 2>&1 </dev/null & disown; sleep 0.05; echo",
-    "env -i sleep {} >/dev/null & sleep 0.05; echo",
-    "set -m; sleep {} >/dev/null & sleep 0.05; echo",
-];
-
-#[tokio::test]
-async fn descendants_that_left_are_seen_and_stopped_after_their_leader_ended() {
-    let folder = TempDir::new().unwrap();
-    let env = local(folder.path());
-    for daemon in DAEMONS {
-        for signal in [Signal::Terminate, Signal::Kill] {
-            let nap = nap();
-            let mut process = started(&env, &daemon.replace("{}", &nap)).await;
-            assert_eq!(process.wait().await.unwrap().code, 0);
-            assert!(process.is_running(), "{daemon}");
-            assert!(!pids_of(&nap).is_empty(), "{daemon}");
-            process.signal(signal);
-            assert!(until(Duration::from_secs(3), || !process.is_running()).await, "{daemon}");
-            assert_eq!(pids_of(&nap), Vec::<String>::new(), "{daemon}");
-            process.signal(Signal::Kill);
-        }
-    }
-}
-
-#[tokio::test]
-async fn drop_kills_everything() {
-    let folder = TempDir::new().unwrap();
-    let env = local(folder.path());
-    let stubborn = "trap '' TERM HUP; (while :; do sleep {}; done) & sleep 0.05; echo; wait";
-    for script in DAEMONS.into_iter().chain([stubborn]) {
-        for ended in [false, true] {
-            let nap = nap();
-            let script = format!("{}{}", script.replace("{}", &nap), if ended { "" } else { "; sleep 500" });
-            let mut process = started(&env, &script).await;
-            if ended && !script.contains("wait") {
-                process.wait().await.unwrap();
-            }
-            assert!(!pids_of(&nap).is_empty(), "{script}");
-            drop(process);
-            assert!(until(Duration::from_secs(2), || pids_of(&nap).is_empty()).await, "{script}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn others_live_on_when_one_is_killed() {
-    let folder = TempDir::new().unwrap();
-    let env = local(folder.path());
-    let (one, other) = (nap(), nap());
-    let first = started(&env, &format!("setsid sleep {one} & sleep 0.05; echo; wait")).await;
-    let second = started(&env, &format!("setsid sleep {other} & sleep 0.05; echo; wait")).await;
-    first.signal(Signal::Kill);
-    assert!(until(Duration::from_secs(2), || pids_of(&one).is_empty()).await);
-    assert!(second.is_running() && !pids_of(&other).is_empty());
-}
-
-#[tokio::test]
-async fn wait_can_be_dropped_and_called_again() {
-    let folder = TempDir::new().unwrap();
-    let mut process = local(folder.path()).spawn(SpawnRequest::shell("sleep 0.2; exit 3")).await.unwrap();
-    for _ in 0..3 {
-        assert!(tokio::time::timeout(Duration::from_millis(20), process.wait()).await.is_err());
-        assert!(process.is_running());
-    }
-    assert_eq!(process.wait().await.unwrap().code, 3);
-    assert_eq!(process.wait().await.unwrap().code, 3);
-    assert!(!process.is_running());
 }
 
 #[tokio::test]

@@ -1,0 +1,75 @@
+//! From what a caller wrote to a path inside.
+
+use bub_kernel::environment::{EnvPath, EnvironmentError};
+
+/// Resolves `path`: `~` is the home folder inside, absolute paths stay as they are, relative ones join the
+/// workspace. Links are not followed, so `..` after a link goes back to where the link stands.
+pub(super) fn resolve(
+    path: &str,
+    workspace: Option<&EnvPath>,
+    home: Option<&str>,
+) -> Result<EnvPath, EnvironmentError> {
+    if path.is_empty() {
+        return Err(invalid(path, "it is empty"));
+    }
+    if path.contains('\0') {
+        return Err(invalid(path, "it contains a NUL byte"));
+    }
+    if let Some(rest) = path.strip_prefix('~')
+        && (rest.is_empty() || rest.starts_with('/'))
+    {
+        let home = home.ok_or_else(|| invalid(path, "no home folder is known"))?.trim_end_matches('/');
+        let rest = rest.trim_start_matches('/');
+        return Ok(EnvPath::new(if rest.is_empty() { home.to_owned() } else { format!("{home}/{rest}") }));
+    }
+    if path.starts_with('/') {
+        return Ok(EnvPath::new(path));
+    }
+    let workspace = workspace.ok_or_else(|| EnvironmentError::NoWorkspace(path.to_owned()))?;
+    let mut parts: Vec<&str> = Vec::new();
+    for part in workspace.as_str().split('/').chain(path.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    let folder = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    Ok(EnvPath::new(format!("/{}{folder}", parts.join("/"))))
+}
+
+pub(super) fn invalid(path: &str, reason: &str) -> EnvironmentError {
+    EnvironmentError::InvalidPath { path: path.escape_debug().to_string(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_resolved_against_home_and_workspace_inside() {
+        let workspace = EnvPath::new("/ws/x");
+        for (path, expected) in [
+            ("a", "/ws/x/a"),
+            ("./a/../b//c", "/ws/x/b/c"),
+            ("../../../..", "/"),
+            ("dir/", "/ws/x/dir/"),
+            ("~user", "/ws/x/~user"),
+            ("/a/../b//c", "/a/../b//c"),
+            ("~", "/root"),
+            ("~/x/y", "/root/x/y"),
+        ] {
+            assert_eq!(resolve(path, Some(&workspace), Some("/root/")).unwrap().as_str(), expected, "{path}");
+        }
+        for (path, workspace, expected) in [
+            ("", Some(&workspace), "invalid path '': it is empty"),
+            ("a\0b", Some(&workspace), "invalid path 'a\\0b': it contains a NUL byte"),
+            ("~/a", Some(&workspace), "invalid path '~/a': no home folder is known"),
+            ("a", None, "relative path 'a' is not allowed without a workspace"),
+        ] {
+            assert_eq!(resolve(path, workspace, None).unwrap_err().to_string(), expected);
+        }
+    }
+}
