@@ -21,6 +21,7 @@ use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 
 use crate::{
     defaults::DefaultHooks,
+    exec::ExecHooks,
     images::ScaleImages,
     locks::FileLocks,
     model_settings,
@@ -137,10 +138,20 @@ impl Builder {
         ));
         let mut registry = Registry::new(settings.sections.clone());
         let skills = Skills::new(&settings, &resolved, secrets.mask());
-        let environment: Arc<dyn Environment> = Arc::new(environment(&settings, &secrets, resolved.clone())?);
-        let code = code_mode(&settings, code_worker, &resolved.to_string_lossy(), &environment);
+        let options = local_options(&settings, &secrets, resolved.clone());
+        let local: Arc<dyn Environment> = Arc::new(LocalEnvironment::new(options.clone())?);
+        let code = code_mode(&settings, code_worker, &resolved.to_string_lossy(), &local);
+        let environment = match &settings.environment {
+            Some(there) => {
+                let hooks = ExecHooks::new(there, options)?;
+                let environment = hooks.environment();
+                registry.hooks(hooks);
+                environment
+            }
+            None => local.clone(),
+        };
         register_builtins(&mut registry, &settings, resolved.clone(), &skills, &code);
-        for provider in model_settings::providers(&settings, &environment) {
+        for provider in model_settings::providers(&settings, &local) {
             registry.models(provider);
         }
         if settings.max_image_side > 0 {
@@ -386,18 +397,15 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
     }
 }
 
-fn environment(
-    settings: &Settings,
-    secrets: &Secrets,
-    workspace: PathBuf,
-) -> Result<LocalEnvironment, EnvironmentError> {
+/// How processes are run on this machine.
+fn local_options(settings: &Settings, secrets: &Secrets, workspace: PathBuf) -> LocalOptions {
     let variables = settings.child_variables(secrets);
-    LocalEnvironment::new(LocalOptions {
+    LocalOptions {
         workspace: Some(workspace),
         home: settings.paths.user_home().map(std::path::Path::to_path_buf),
         hidden_variables: variables.hide,
         variables: variables.add,
         adopt_orphans: true,
         ..LocalOptions::default()
-    })
+    }
 }

@@ -8,6 +8,7 @@
 pub mod agent;
 mod app;
 mod defaults;
+mod exec;
 mod images;
 mod locks;
 mod model_settings;

@@ -84,22 +84,27 @@ impl BuiltinRunners {
     }
 
     /// The version of the environment's Python, or why there is none that will do.
-    async fn version(&self, env: &Arc<dyn Environment>) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// When the environment can't be reached: that says nothing about its Python.
+    async fn version(&self, env: &Arc<dyn Environment>) -> Result<Result<String, String>, ToolError> {
         let is_it = |known: &Weak<dyn Environment>| known.upgrade().is_some_and(|it| Arc::ptr_eq(&it, env));
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = lock().iter().find(|(it, _)| is_it(it)) {
-            return known.clone();
+            return Ok(known.clone());
         }
-        let found = self.python(env).version().await.map_err(|err| match err {
-            CodeError::Runner { reason, .. } => reason,
-            other => other.to_string(),
-        });
+        let found = match self.python(env).version().await {
+            Ok(version) => Ok(version),
+            Err(CodeError::Unavailable(reason)) => return Err(ToolError::new(ErrorKind::Temporary, reason)),
+            Err(CodeError::Runner { reason, .. }) => Err(reason),
+            Err(other) => Err(other.to_string()),
+        };
         let mut known = lock();
         known.retain(|(it, _)| it.strong_count() > 0);
         if known.len() < MAX_KNOWN {
             known.push((Arc::downgrade(env), found.clone()));
         }
-        found
+        Ok(found)
     }
 }
 
@@ -108,7 +113,7 @@ impl Runners for BuiltinRunners {
     async fn choose(&self, env: &Arc<dyn Environment>) -> Result<Chosen, ToolError> {
         match self.choice {
             RunnerChoice::Sandbox => self.sandbox().ok_or_else(|| ToolError::new(ErrorKind::Config, NO_SANDBOX)),
-            RunnerChoice::Process => match self.version(env).await {
+            RunnerChoice::Process => match self.version(env).await? {
                 Ok(version) => Ok(self.process(env, &version)),
                 Err(reason) => Err(ToolError::new(
                     ErrorKind::Config,
@@ -123,7 +128,7 @@ impl Runners for BuiltinRunners {
                     let about = "Code runs where the session's tools run.".to_owned();
                     return Ok(Chosen { runner, about });
                 }
-                match self.version(env).await {
+                match self.version(env).await? {
                     Ok(version) => Ok(self.process(env, &version)),
                     Err(reason) => self.sandbox().ok_or_else(|| {
                         ToolError::new(ErrorKind::Config, format!("Code needs Python, but {reason}; {NO_SANDBOX}."))

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Weak},
     task::{Context, Poll},
@@ -27,7 +28,7 @@ use bub_kernel::{
         TurnRequest, TurnResult, TurnState,
     },
 };
-use futures::Stream;
+use futures::{FutureExt as _, Stream, future::join_all};
 use serde_json::{Map, Value};
 use tokio::{
     runtime::Handle,
@@ -55,6 +56,8 @@ pub enum TapeNaming {
     /// Tapes of an embedded agent: named as the embedder names them. Nothing on them is a setting.
     Free,
 }
+/// How long an environment may take to release what it holds: a container has to stop.
+const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
 /// How turns run.
 #[derive(Clone, Debug)]
@@ -331,12 +334,25 @@ impl Runtime {
         let sessions = self.inner.sessions.drain();
         self.inner.tasks.close().await;
         self.inner.hooks.close().await;
+        let mut environments: Vec<Arc<dyn Environment>> = Vec::new();
+        let mut scopes = Vec::new();
         for (environment, tasks) in sessions {
-            tasks.close().await;
-            if let Some(environment) = environment {
-                environment.close().await;
-            }
+            scopes.push(tasks);
+            // Sessions may share one.
+            let is_new = |it: &Arc<dyn Environment>| !environments.iter().any(|known| Arc::ptr_eq(known, it));
+            environments.extend(environment.filter(is_new));
         }
+        // What tasks have started in an environment is stopped before it is closed.
+        join_all(scopes.iter().map(TaskScope::close)).await;
+        join_all(environments.iter().map(|it| async move {
+            let closed = AssertUnwindSafe(it.close()).catch_unwind();
+            match tokio::time::timeout(CLOSE_WAIT, closed).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => tracing::error!("an environment panicked while it was closed"),
+                Err(_) => tracing::warn!("an environment did not close in time"),
+            }
+        }))
+        .await;
     }
 }
 

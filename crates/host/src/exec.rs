@@ -17,7 +17,7 @@ use bub_kernel::{
     environment::{EnvPath, Environment, EnvironmentError, OpenFile, Process, SpawnRequest},
     task::TaskScope,
 };
-use tokio::sync::Mutex;
+use tokio::{runtime::Handle, sync::Mutex};
 
 use crate::environment::{LocalEnvironment, LocalOptions};
 use engine::Engine;
@@ -48,15 +48,22 @@ pub struct ExecOptions {
 ///
 /// An exit code above 128 that is one of a signal counts as its end by that signal, as shells have it.
 pub struct ExecEnvironment {
+    inside: Arc<Inside>,
+    shell: Option<String>,
+    tasks: TaskScope,
+}
+
+/// The way in, and what is known of the place behind it.
+struct Inside {
     engine: Arc<Engine>,
-    options: ExecOptions,
+    /// The workspace that was asked for.
+    workspace: Option<String>,
     /// Workspace and home, once they are known.
     place: OnceLock<Place>,
     /// Why they are not known.
     failure: SyncMutex<Option<String>>,
     /// Keeps a second probe from starting while one runs.
     probing: Mutex<()>,
-    tasks: TaskScope,
 }
 
 /// Where processes start, and what `~` stands for.
@@ -68,7 +75,7 @@ struct Place {
 
 impl fmt::Debug for ExecEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecEnvironment").field("command", &self.options.command).finish_non_exhaustive()
+        f.debug_struct("ExecEnvironment").field("command", &self.inside.engine.command).finish_non_exhaustive()
     }
 }
 
@@ -88,19 +95,16 @@ impl ExecEnvironment {
         if let Some(path) = options.workspace.as_deref().filter(|it| !it.starts_with('/') || it.contains('\0')) {
             return Err(paths::invalid(path, "a workspace must be an absolute path"));
         }
-        let engine = Engine {
-            local: LocalEnvironment::new(options.local.clone())?,
-            command: options.command.clone(),
-            hint: options.hint.clone(),
-        };
-        Ok(Self {
+        let engine =
+            Engine { local: LocalEnvironment::new(options.local)?, command: options.command, hint: options.hint };
+        let inside = Inside {
             engine: Arc::new(engine),
-            options,
+            workspace: options.workspace,
             place: OnceLock::new(),
             failure: SyncMutex::default(),
             probing: Mutex::default(),
-            tasks: TaskScope::default(),
-        })
+        };
+        Ok(Self { inside: Arc::new(inside), shell: options.shell, tasks: TaskScope::default() })
     }
 
     /// Finds out where processes start and what the home folder is, unless that is known. Until it
@@ -109,9 +113,11 @@ impl ExecEnvironment {
     /// # Errors
     /// [`EnvironmentError::Unavailable`] when the command does not lead inside. The next call tries again.
     pub async fn connect(&self) -> Result<(), EnvironmentError> {
-        self.place().await.map(|_| ())
+        self.inside.place().await.map(|_| ())
     }
+}
 
+impl Inside {
     async fn place(&self) -> Result<&Place, EnvironmentError> {
         if let Some(known) = self.place.get() {
             return Ok(known);
@@ -127,7 +133,7 @@ impl ExecEnvironment {
         // The home folder has no line break in it; the directory might.
         let lines = answer.strip_suffix('\n').and_then(|it| it.rsplit_once('\n'));
         let (directory, home) = lines.unwrap_or((answer.as_str(), ""));
-        let workspace = self.options.workspace.as_deref().unwrap_or(directory);
+        let workspace = self.workspace.as_deref().unwrap_or(directory);
         if !workspace.starts_with('/') {
             return Err(self.engine.failed("the shell inside does not say where it is"));
         }
@@ -139,16 +145,21 @@ impl ExecEnvironment {
 #[async_trait]
 impl Environment for ExecEnvironment {
     fn workspace(&self) -> Option<&EnvPath> {
-        self.place.get().map(|it| &it.workspace)
+        self.inside.place.get().map(|it| &it.workspace)
     }
 
     fn resolve(&self, path: &str) -> Result<EnvPath, EnvironmentError> {
-        let place = self.place.get();
+        let place = self.inside.place.get();
         if place.is_none() && !path.starts_with('/') {
-            let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            // It may be there by now: whoever asks again will know.
+            if Handle::try_current().is_ok() {
+                let inside = self.inside.clone();
+                self.tasks.spawn(async move { drop(inside.place().await.map(|_| ())) });
+            }
+            let failure = self.inside.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
             return Err(match failure {
                 Some(failure) => EnvironmentError::Unavailable(failure),
-                None => self.engine.failed("nothing was asked of it yet"),
+                None => self.inside.engine.failed("nothing was asked of it yet"),
             });
         }
         paths::resolve(path, place.map(|it| &it.workspace), place.and_then(|it| it.home.as_deref()))
@@ -157,22 +168,22 @@ impl Environment for ExecEnvironment {
     async fn spawn(&self, request: SpawnRequest) -> Result<Box<dyn Process>, EnvironmentError> {
         let cwd = match &request.cwd {
             Some(cwd) => cwd,
-            None => &self.place().await?.workspace,
+            None => &self.inside.place().await?.workspace,
         };
-        let process = process::spawn(&self.engine, &self.tasks, self.options.shell.as_deref(), cwd, &request).await?;
+        let process = process::spawn(&self.inside.engine, &self.tasks, self.shell.as_deref(), cwd, &request).await?;
         Ok(Box::new(process))
     }
 
     async fn true_path(&self, path: &EnvPath) -> EnvPath {
-        files::true_path(&self.engine, path).await
+        files::true_path(&self.inside.engine, path).await
     }
 
     async fn open(&self, path: &EnvPath) -> Result<OpenFile, EnvironmentError> {
-        files::open(&self.engine, path).await
+        files::open(&self.inside.engine, path).await
     }
 
     async fn write(&self, path: &EnvPath, content: &[u8]) -> Result<(), EnvironmentError> {
-        files::write(&self.engine, path, content).await
+        files::write(&self.inside.engine, path, content).await
     }
 
     async fn close(&self) {

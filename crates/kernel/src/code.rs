@@ -37,6 +37,9 @@ pub enum CodeError {
         /// Frames of the code itself.
         traceback: String,
     },
+    /// The place where it runs can't be reached now; it may be there the next time.
+    #[error("{0}")]
+    Unavailable(String),
     /// The interpreter itself ended or could not start.
     #[error("code runner failed: {reason}")]
     Runner {

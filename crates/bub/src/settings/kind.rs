@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Switch,
     /// Several words; in text also separated by commas.
     Words,
+    /// A program and its arguments, as they are; JSON in text.
+    Command,
     /// A map with any values.
     Fields,
     /// A text, or a map from provider to text.
@@ -43,7 +45,7 @@ impl Kind {
     /// Reads a value from an environment variable or the command line.
     pub(crate) fn read_text(self, key: &str, text: &str) -> Result<Value, String> {
         match self {
-            Self::Models | Self::Fields => self.read(key, &parse_json(key, self, text)?),
+            Self::Models | Self::Fields | Self::Command => self.read(key, &parse_json(key, self, text)?),
             Self::TextOrFields if text.trim_start().starts_with('{') => self.read(key, &parse_json(key, self, text)?),
             Self::Words if text.trim_start().starts_with('[') => self.read(key, &parse_json(key, self, text)?),
             _ => self.read(key, &Value::String(text.to_owned())),
@@ -86,6 +88,11 @@ impl Kind {
             },
             Self::Switch => switch(value).map(Value::Bool).ok_or_else(wrong),
             Self::Words => words(value).map(Value::from).ok_or_else(wrong),
+            Self::Command => match value.as_array() {
+                Some(items) if items.is_empty() => Ok(Value::Null),
+                Some(items) if items.iter().all(Value::is_string) => Ok(value.clone()),
+                _ => Err(wrong()),
+            },
             Self::Fields => value.as_object().cloned().map(Value::Object).ok_or_else(wrong),
             Self::TextOrFields => match value {
                 Value::String(_) => Ok(value.clone()),
@@ -113,6 +120,7 @@ impl Kind {
             Self::Seconds { zero: false } => "a number of seconds greater than 0 and at most a year".into(),
             Self::Switch => "true or false".into(),
             Self::Words => "words separated by commas, or a list".into(),
+            Self::Command => "a list of texts: a program and its arguments".into(),
             Self::Fields => "a map".into(),
             Self::TextOrFields => "text, or a map from provider to text".into(),
         }
@@ -147,6 +155,7 @@ fn parse_json(key: &str, kind: Kind, text: &str) -> Result<Value, String> {
         let example = match kind {
             Kind::Models => r#"["openai:gpt-4.1"]"#,
             Kind::Words => r#"["one", "two"]"#,
+            Kind::Command => r#"["docker", "exec", "-i", "box"]"#,
             Kind::TextOrFields => r#"{"openai": "…"}"#,
             _ => r#"{"name": "value"}"#,
         };

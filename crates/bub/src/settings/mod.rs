@@ -84,6 +84,8 @@ pub struct Settings {
     pub web: WebSettings,
     /// The most pixels of an image's longer side when it is sent; 2,000 by default, 0 is no limit.
     pub max_image_side: u32,
+    /// Where tools run, when that is not this machine.
+    pub environment: Option<EnvironmentSettings>,
     /// Telegram.
     pub telegram: TelegramSettings,
     /// When tapes are flushed to the disk.
@@ -119,6 +121,17 @@ pub struct WebSettings {
     pub max_bytes: u64,
     /// Whether this machine and private networks may be reached.
     pub private_addresses: PrivateAddresses,
+}
+
+/// Settings of an environment that is reached by a command.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct EnvironmentSettings {
+    /// The command that leads inside; never empty.
+    pub exec: Vec<String>,
+    /// The folder that tools work in, inside; where the command starts programs by default.
+    pub workspace: Option<String>,
+    /// The shell inside; bash or else sh by default.
+    pub shell: Option<String>,
 }
 
 /// Settings of Telegram.
@@ -228,6 +241,7 @@ impl Settings {
             shell: values.shell(),
             web: values.web(),
             max_image_side: values.small(&table::MEDIA_MAX_IMAGE_SIDE).unwrap_or_default(),
+            environment: values.environment(),
             telegram: values.telegram(),
             tape_sync: match values.text(&table::TAPE_SYNC).as_deref() {
                 Some("never") => TapeSync::Never,
@@ -320,6 +334,14 @@ impl Values<'_> {
                 _ => PrivateAddresses::Auto,
             },
         }
+    }
+
+    fn environment(&self) -> Option<EnvironmentSettings> {
+        Some(EnvironmentSettings {
+            exec: self.words(&table::ENVIRONMENT_EXEC)?,
+            workspace: self.text(&table::ENVIRONMENT_WORKSPACE),
+            shell: self.text(&table::ENVIRONMENT_SHELL),
+        })
     }
 
     fn telegram(&self) -> TelegramSettings {

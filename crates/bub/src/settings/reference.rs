@@ -74,7 +74,7 @@ Folders that bub makes have mode 0700. Folders that were there keep their mode.
 
 Commands that the model or a person runs do not get the variables that hold bub's own credentials: `BUB_API_KEY`, every other `BUB_…_API_KEY`, `BUB_…_TOKEN`, `BUB_…_SECRET` and `BUB_…_PASSWORD`, settings in variables with a credential inside, and the provider's own variable if bub took its key from there. `shell.pass_credentials: true` lets them through. In both cases a credential that occurs in a tool's result is replaced by `***`.
 
-Other variables of `.env` are passed to commands.
+Other variables of `.env` are passed to commands, but not into an [environment](../guide/environments.md) that is reached by `environment.exec`.
 
 A `.env` is read from the folder you work in. Do not start bub in a folder whose `.env` you do not trust: it can send your messages and keys to another address.
 ";
@@ -113,6 +113,7 @@ fn values(kind: Kind) -> String {
         Kind::Seconds { zero: false } => "seconds, more than 0".into(),
         Kind::Switch => "`true`, `false`".into(),
         Kind::Words => "list, or words separated by commas".into(),
+        Kind::Command => "list: a program and its arguments".into(),
         Kind::Fields => "map".into(),
         Kind::TextOrFields => "text or map".into(),
     }

@@ -217,6 +217,27 @@ pub(crate) const WEB_PRIVATE_ADDRESSES: Setting = setting(
     Preset::Value("auto"),
     "Whether `web.fetch` may reach this machine and private networks: `auto` allows it in the local terminal and for commands that a person types. The metadata addresses of clouds need `allow`.",
 );
+pub(crate) const ENVIRONMENT_EXEC: Setting = setting(
+    "environment.exec",
+    "BUB_ENVIRONMENT_EXEC",
+    Kind::Command,
+    Preset::None("none: tools run on this machine"),
+    "The command that leads to where tools run, such as `[\"docker\", \"exec\", \"-i\", \"box\"]`: what is to be run is added to it.",
+);
+pub(crate) const ENVIRONMENT_WORKSPACE: Setting = setting(
+    "environment.workspace",
+    "BUB_ENVIRONMENT_WORKSPACE",
+    Kind::Text,
+    Preset::None("where the command starts programs"),
+    "The folder that tools work in there, an absolute path; only with `environment.exec`.",
+);
+pub(crate) const ENVIRONMENT_SHELL: Setting = setting(
+    "environment.shell",
+    "BUB_ENVIRONMENT_SHELL",
+    Kind::Text,
+    Preset::None("`bash`, else `sh`"),
+    "The shell that runs commands there; only with `environment.exec`.",
+);
 pub(crate) const CODE_RUNNER: Setting = setting(
     "code.runner",
     "BUB_CODE_RUNNER",
@@ -309,6 +330,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     WEB_MAX_BYTES,
     WEB_PRIVATE_ADDRESSES,
     MEDIA_MAX_IMAGE_SIDE,
+    ENVIRONMENT_EXEC,
+    ENVIRONMENT_WORKSPACE,
+    ENVIRONMENT_SHELL,
     CODE_RUNNER,
     PYTHON,
     SKILL_DIRS,

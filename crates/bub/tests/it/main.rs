@@ -15,6 +15,8 @@ mod bench;
 #[cfg(test)]
 mod deferred;
 #[cfg(test)]
+mod environment;
+#[cfg(test)]
 mod examples;
 #[cfg(test)]
 mod gemini;

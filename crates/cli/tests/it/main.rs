@@ -5,6 +5,8 @@ mod code;
 #[cfg(test)]
 mod commands;
 #[cfg(test)]
+mod environment;
+#[cfg(test)]
 mod full_disk;
 #[cfg(test)]
 mod home;

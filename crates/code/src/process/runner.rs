@@ -113,6 +113,7 @@ impl ProcessRunner {
         self.options.env.spawn(request).await.map_err(|err| {
             let python = &self.options.python;
             failed(match &err {
+                EnvironmentError::Unavailable(reason) => return CodeError::Unavailable(reason.clone()),
                 EnvironmentError::NotFound(path) if path.as_str() == python => {
                     format!(
                         "no Python is called '{python}' here: install Python 3.9 or newer, or name one in the settings"

@@ -6,7 +6,7 @@ use bub_host::{ExecEnvironment, ExecOptions, LocalOptions};
 use bub_kernel::environment::{EnvPath, Environment, EnvironmentError, Signal, SpawnRequest};
 use tempfile::TempDir;
 
-use crate::environments::{finish, nap, pids_of, run, started, until};
+use crate::environments::{nap, pids_of, run, started, until};
 
 fn options(command: &[&str]) -> ExecOptions {
     ExecOptions {
@@ -87,9 +87,11 @@ async fn an_environment_that_comes_up_later_is_used() {
     let script = format!("[ -e {} ] || {{ echo not running >&2; exit 1; }}; exec \"$@\"", flag.display());
     let env = env(&["sh", "-c", &script, "sh"]);
     assert!(env.connect().await.unwrap_err().to_string().contains("code 1: not running"));
+    assert!(env.resolve("a").unwrap_err().to_string().contains("code 1: not running"));
     fs::write(&flag, "").unwrap();
+    // Asking is enough, a little later.
+    assert!(until(Duration::from_secs(10), || env.resolve("a").is_ok()).await);
     assert_eq!(run(&env, "echo hi").await, ("hi\n".into(), 0));
-    assert!(env.resolve("a").is_ok());
     // And one that goes away while a process runs.
     let mut process = env.spawn(SpawnRequest::shell("kill -KILL $PPID; sleep 5; kill -KILL 0")).await.unwrap();
     drop(tokio::time::timeout(Duration::from_secs(20), process.wait()).await.unwrap());
@@ -156,7 +158,6 @@ async fn close_ends_what_still_runs() {
     env.close().await;
     assert!(pids_of(&nap).is_empty() && !process.is_running());
     assert_eq!(process.wait().await.unwrap().code, -9);
-    let _ = finish;
 }
 
 #[tokio::test]
