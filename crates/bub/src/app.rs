@@ -20,6 +20,7 @@ use bub_kernel::{
 use bub_tools::{bash, describe, fs, session, spill, subagent, tape, web};
 
 use crate::{
+    context::ContextHooks,
     defaults::DefaultHooks,
     exec::ExecHooks,
     images::ScaleImages,
@@ -349,6 +350,7 @@ fn register_builtins(
         // Of the lowest rank, so that results are set aside when no other hook has anything to say.
         .hooks(spill::SpillHooks::new(spill::SpillSettings { threshold: settings.spill_threshold }))
         .hooks(DefaultHooks::new(workspace))
+        .hooks(ContextHooks::new(settings))
         // Of a lower rank than those that choose tools, so that skills stand below the tools in the prompt.
         .hooks(SkillHooks::new(skills.clone()))
         .hooks(describe::DescribeHooks::default())

@@ -7,6 +7,7 @@
 
 pub mod agent;
 mod app;
+mod context;
 mod defaults;
 mod exec;
 mod images;
@@ -14,6 +15,8 @@ mod locks;
 mod model_settings;
 pub mod settings;
 pub mod skills;
+mod summary;
+mod windows;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Run};
 pub use app::{App, BuildError, Builder};

@@ -17,7 +17,10 @@ use bub_models::{CodexLogin, Provider, ProviderConfig, ProviderKind, TokenSource
 use serde_json::{Map, Value};
 
 use self::copilot::GhToken;
-use crate::settings::{Settings, SettingsError};
+use crate::{
+    settings::{Settings, SettingsError},
+    windows::Windows,
+};
 
 /// What the connection's options may be, with their units.
 const CLIENT_ARGS: &str = "api_format, headers, extra_body, timeout and connect_timeout (seconds of silence), \
@@ -82,7 +85,9 @@ impl ModelProvider for ConfiguredProvider {
     }
 
     async fn list(&self) -> Result<Vec<ModelInfo>, ModelError> {
-        self.provider()?.list().await
+        let models = self.provider()?.list().await?;
+        Windows::new(&self.settings.paths).remember(&self.name, &models).await;
+        Ok(models)
     }
 }
 

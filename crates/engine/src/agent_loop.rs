@@ -17,12 +17,10 @@ use serde_json::{Map, Value, json};
 use crate::{
     events::emit,
     policy::{decide, panic_text},
+    rescue::Rescue,
     runtime::{Inner, TapeNaming},
     step::{Step, StepEnd, millis, put, run_id},
 };
-
-/// The anchor that is set when the conversation no longer fits the model's window.
-const OVERFLOW_ANCHOR: &str = "auto_handoff/context_overflow";
 
 /// The most steps of a nested turn when no limit is set: nobody watches it closely.
 const MAX_NESTED_STEPS: usize = 500;
@@ -122,6 +120,7 @@ impl Run<'_> {
             usage: None,
         };
         let mut rescues_left = self.inner.settings.max_auto_handoffs;
+        let mut rescue = Rescue::new(self.inner, &self.sink);
         let nested = (self.ctx.state.depth > 0).then_some(MAX_NESTED_STEPS);
         let max_steps = self.inner.settings.max_steps.or(nested);
         let mut same = SameFailures::default();
@@ -149,6 +148,9 @@ impl Run<'_> {
                     }
                     result.answer.push_str(&end.text);
                     result.usage = end.usage.or(result.usage);
+                    if let Some(usage) = &end.usage {
+                        rescue.warn(&self.ctx, &self.model, usage.input_tokens).await;
+                    }
                     if same.count(end.failure) >= MAX_SAME_FAILURES {
                         let err = TurnError::Repeating { times: MAX_SAME_FAILURES };
                         return self.step_failed(started, err).boxed().await;
@@ -170,10 +172,13 @@ impl Run<'_> {
                 }
                 Err(TurnError::Model(err @ ModelError::ContextLength(_))) if rescues_left > 0 => {
                     rescues_left -= 1;
-                    let state = json!({"reason": "context_length_exceeded", "error": err.to_string()});
-                    self.ctx.tape.handoff(OVERFLOW_ANCHOR, state).await?;
+                    rescue.start_anew(&self.ctx, original, &err).boxed().await?;
                     self.step_finished(started, "auto_handoff", Some(err.to_string())).boxed().await?;
                     prompt = Some(original.clone());
+                }
+                Err(TurnError::Model(ModelError::ContextLength(message))) => {
+                    let err = rescue.give_up(&self.ctx, original, message).boxed().await?;
+                    return self.step_failed(started, err.into()).boxed().await;
                 }
                 Err(err) => return self.step_failed(started, err).boxed().await,
             }

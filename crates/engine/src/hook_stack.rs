@@ -7,7 +7,7 @@ use std::{error::Error, future::Future, panic::AssertUnwindSafe, sync::Arc};
 use bub_kernel::{
     environment::Environment,
     error::ToolError,
-    hooks::{Hooks, ModelOutcome, ModelStep, ToolCall, ToolStep, ToolView},
+    hooks::{CutOff, Hooks, ModelOutcome, ModelStep, ToolCall, ToolStep, ToolView},
     model::ModelRequest,
     tape::Tape,
     tool::{ToolContext, ToolReply},
@@ -80,6 +80,24 @@ impl HookStack {
         for hook in self.highest_first() {
             if let Some(Some(it)) = isolated(hook, "continue_prompt", hook.continue_prompt(state)).await {
                 return Some(it);
+            }
+        }
+        None
+    }
+
+    pub(crate) async fn summarize(&self, ctx: &ToolContext, cut: &CutOff<'_>) -> Option<String> {
+        for hook in self.highest_first() {
+            if let Some(Some(it)) = isolated(hook, "summarize", hook.summarize(ctx, cut)).await {
+                return Some(it);
+            }
+        }
+        None
+    }
+
+    pub(crate) async fn context_window(&self, model: &str) -> Option<u64> {
+        for hook in self.highest_first() {
+            if let Some(Some(it)) = isolated(hook, "context_window", hook.context_window(model)).await {
+                return Some(it).filter(|it| *it > 0);
             }
         }
         None

@@ -18,6 +18,7 @@ mod nested;
 mod policy;
 mod prompt;
 mod record;
+mod rescue;
 mod runtime;
 mod schema_tool;
 mod sessions;

@@ -417,6 +417,17 @@ impl Inner {
 
 /// What is said to a caller whose future no tokio runtime polls.
 const NO_TOKIO: &str = "turns run on tokio: start them inside a tokio runtime";
+impl Inner {
+    /// The model of a turn, as `provider:model`.
+    async fn model_of(&self, ctx: &ToolContext) -> Option<String> {
+        match &ctx.state.model {
+            Some(model) => Some(model.clone()),
+            // A command's state has no model of its own.
+            None => session_model(ctx).await.or_else(|| self.settings.model.clone()),
+        }
+    }
+}
+
 /// What a tool is told that asks for the session's model when there is none.
 const NO_DEFAULT_MODEL: &str = "No default model: pass a 'provider:model' spec.";
 
@@ -460,10 +471,9 @@ impl Host for Inner {
     async fn model(&self, ctx: &ToolContext, spec: Option<&str>) -> Result<HostModel, ToolError> {
         // Another model may not know the session's effort.
         let is_own = spec.is_none();
-        let spec = match spec.or(ctx.state.model.as_deref()) {
+        let spec = match spec {
             Some(spec) => Some(spec.to_owned()),
-            // A command's state has no model of its own.
-            None => session_model(ctx).await.or_else(|| self.settings.model.clone()),
+            None => self.model_of(ctx).await,
         };
         let reasoning_effort = ctx
             .state
@@ -475,6 +485,10 @@ impl Host for Inner {
         let spec = ModelSpec::parse(&spec).map_err(|err| ToolError::invalid(err.to_string()))?;
         let client = self.client(&spec).map_err(|err| ToolError::invalid(err.to_string()))?;
         Ok(HostModel { spec, client, options: ModelOptions { reasoning_effort, ..self.settings.options.clone() } })
+    }
+
+    async fn context_window(&self, ctx: &ToolContext) -> Option<u64> {
+        self.hooks.context_window(&self.model_of(ctx).await?).await
     }
 
     fn command_prefix(&self) -> Option<&str> {

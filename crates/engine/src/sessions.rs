@@ -126,6 +126,11 @@ impl Sessions {
         self.with(id, |it| std::mem::take(&mut it.pending))
     }
 
+    /// Puts messages back that were taken and not used, before those that came since.
+    pub(crate) fn give_back(&self, id: &SessionId, messages: Vec<Message>) {
+        self.with(id, |it| drop(it.pending.splice(0..0, messages)));
+    }
+
     pub(crate) fn has_pending(&self, id: &SessionId) -> bool {
         self.with(id, |it| !it.pending.is_empty())
     }

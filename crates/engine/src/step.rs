@@ -128,7 +128,14 @@ impl Step<'_> {
         record.foresee(&answer).await;
         match Box::pin(self.ask(request, &mut answer)).await {
             Ok(()) => {}
-            Err(err @ TurnError::Model(ModelError::ContextLength(_))) if self.may_rescue => return Err(err),
+            Err(err @ TurnError::Model(ModelError::ContextLength(_))) if self.may_rescue => {
+                // The prompt is asked again by whoever rescues; what came beside it waits for that.
+                let n_prompts = usize::from(self.prompt.is_some());
+                let mut messages = record.new_messages;
+                messages.truncate(messages.len().saturating_sub(n_prompts));
+                self.inner.sessions.give_back(&self.ctx.session, messages);
+                return Err(err);
+            }
             Err(err) => return Err(record.write_failed(&answer, err).await),
         }
         let elapsed_seconds = started.elapsed().as_secs_f64();

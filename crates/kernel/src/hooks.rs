@@ -20,7 +20,7 @@ use crate::{
     channel::{Admission, TurnSnapshot},
     environment::Environment,
     error::ToolError,
-    message::{TokenUsage, ToolCallRequest},
+    message::{Message, TokenUsage, ToolCallRequest},
     model::{ModelError, ModelRequest},
     tape::Tape,
     tool::{Caller, DynTool, ToolContext, ToolReply},
@@ -107,6 +107,17 @@ pub struct ModelOutcome<'a> {
     pub error: Option<&'a ModelError>,
 }
 
+/// What no longer fits the model's window, and is about to be left out of the context.
+#[derive(Clone, Copy, Debug)]
+pub struct CutOff<'a> {
+    /// The messages, oldest first, as the model was sent them but for the system prompt and what was new.
+    pub messages: &'a [Message],
+    /// What is asked next.
+    pub prompt: &'a Prompt,
+    /// How the provider refused.
+    pub error: &'a ModelError,
+}
+
 /// Watches and steers turns.
 #[async_trait]
 pub trait Hooks: Send + Sync {
@@ -154,6 +165,15 @@ pub trait Hooks: Send + Sync {
     /// News for the model that no message carries, taken once, before a step. *Gathered.*
     async fn notices(&self, _state: &TurnState) -> Vec<String> {
         Vec::new()
+    }
+    /// What must not be forgotten of a conversation that no longer fits the model: it is kept in the state
+    /// of the anchor that is about to be set, and stands at the beginning of the new context. *Asked.*
+    async fn summarize(&self, _ctx: &ToolContext, _cut: &CutOff<'_>) -> Option<String> {
+        None
+    }
+    /// The window of a model (`provider:model`) in tokens. *Asked.*
+    async fn context_window(&self, _model: &str) -> Option<u64> {
+        None
     }
     /// Which tools the model sees, and which only its code does. *Chained.*
     async fn choose_tools(&self, _state: &TurnState, _view: &mut ToolView) {}

@@ -425,6 +425,10 @@ pub trait Host: Send + Sync {
     async fn model(&self, _ctx: &ToolContext, _spec: Option<&str>) -> Result<HostModel, ToolError> {
         Err(ToolError::invalid("Republic models need a running Bub agent."))
     }
+    /// The window of the session's model in tokens, if it is known.
+    async fn context_window(&self, _ctx: &ToolContext) -> Option<u64> {
+        None
+    }
     /// What commands start with, if there are commands.
     fn command_prefix(&self) -> Option<&str>;
 }

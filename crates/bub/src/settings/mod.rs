@@ -58,6 +58,10 @@ pub struct Settings {
     pub max_steps: Option<u32>,
     /// How often a turn may start afresh when the context is too long; 1 by default.
     pub max_auto_handoffs: u32,
+    /// How many tokens fit into the model's context; `None` is what the provider told.
+    pub context_window: Option<u64>,
+    /// Whether the model sums up a conversation that no longer fits; off by default.
+    pub context_summary: bool,
     /// Which channels the gateway listens on; `None` is all, the default.
     pub enabled_channels: Option<Vec<String>>,
     /// How long a channel waits for more messages; 1 s by default.
@@ -222,6 +226,8 @@ impl Settings {
             command_prefix: values.text(&table::COMMAND_PREFIX).unwrap_or_default(),
             max_steps: values.small(&table::MAX_STEPS),
             max_auto_handoffs: values.small(&table::MAX_AUTO_HANDOFFS).unwrap_or_default(),
+            context_window: values.whole(&table::CONTEXT_WINDOW),
+            context_summary: values.text(&table::CONTEXT_SUMMARY).as_deref() == Some("model"),
             enabled_channels: values
                 .words(&table::ENABLED_CHANNELS)
                 .filter(|names| !names.iter().any(|it| it.eq_ignore_ascii_case("all"))),

@@ -99,6 +99,12 @@ impl Paths {
         self.home.join("locks")
     }
 
+    /// What providers told of their models: a cache.
+    #[must_use]
+    pub fn models(&self) -> PathBuf {
+        self.home.join("cache/models")
+    }
+
     /// Stubs of code mode.
     #[must_use]
     pub fn codemode(&self) -> PathBuf {

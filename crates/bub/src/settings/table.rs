@@ -126,6 +126,20 @@ pub(crate) const MAX_AUTO_HANDOFFS: Setting = setting(
     Preset::Value("1"),
     "How often one turn starts afresh from a new anchor when the conversation no longer fits the model.",
 );
+pub(crate) const CONTEXT_WINDOW: Setting = setting(
+    "context.window",
+    "BUB_CONTEXT_WINDOW",
+    Kind::Whole(1, u32::MAX as u64),
+    Preset::None("what the provider told when `bub models` last listed its models; else unknown"),
+    "How many tokens fit into the model's context. `tape.info` then tells how full it is, and a notice from 90 % on.",
+);
+pub(crate) const CONTEXT_SUMMARY: Setting = setting(
+    "context.summary",
+    "BUB_CONTEXT_SUMMARY",
+    Kind::Choice(&["off", "model"]),
+    Preset::Value("off"),
+    "Whether the session's `model` is asked to sum up a conversation that no longer fits, before a new context begins.",
+);
 pub(crate) const ENABLED_CHANNELS: Setting = setting(
     "enabled_channels",
     "BUB_ENABLED_CHANNELS",
@@ -317,6 +331,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     COMMAND_PREFIX,
     MAX_STEPS,
     MAX_AUTO_HANDOFFS,
+    CONTEXT_WINDOW,
+    CONTEXT_SUMMARY,
     ENABLED_CHANNELS,
     DEBOUNCE_SECONDS,
     MAX_WAIT_SECONDS,

@@ -13,6 +13,8 @@ mod application;
 #[cfg(test)]
 mod bench;
 #[cfg(test)]
+mod context;
+#[cfg(test)]
 mod deferred;
 #[cfg(test)]
 mod environment;

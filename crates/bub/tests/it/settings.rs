@@ -760,6 +760,8 @@ fn show_lists_everything_with_its_place() {
         command_prefix = , (default)
         max_steps = 3 (option --max_steps)
         max_auto_handoffs = 1 (default)
+        context.window = what the provider told when `bub models` last listed its models; else unknown (default)
+        context.summary = off (default)
         enabled_channels = ["all"] (default)
         debounce_seconds = 1.0 (default)
         max_wait_seconds = 10.0 (default)

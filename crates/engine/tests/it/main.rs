@@ -15,6 +15,8 @@ mod hooks;
 #[cfg(test)]
 mod nested;
 #[cfg(test)]
+mod overflow;
+#[cfg(test)]
 mod pauses;
 #[cfg(test)]
 mod schema_tools;

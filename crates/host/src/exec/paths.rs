@@ -58,10 +58,10 @@ mod tests {
             ("dir/", "/ws/x/dir/"),
             ("~user", "/ws/x/~user"),
             ("/a/../b//c", "/a/../b//c"),
-            ("~", "/root"),
-            ("~/x/y", "/root/x/y"),
+            ("~", "/home/me"),
+            ("~/x/y", "/home/me/x/y"),
         ] {
-            assert_eq!(resolve(path, Some(&workspace), Some("/root/")).unwrap().as_str(), expected, "{path}");
+            assert_eq!(resolve(path, Some(&workspace), Some("/home/me/")).unwrap().as_str(), expected, "{path}");
         }
         for (path, workspace, expected) in [
             ("", Some(&workspace), "invalid path '': it is empty"),

@@ -11,7 +11,7 @@ use super::failed;
 /// The newest `run` events that are looked at for one that tells tokens.
 const MAX_RUNS: usize = 1024;
 
-/// Show facts about this session's tape: its name, how many entries and anchors it has, the newest anchor and the entries since then, and the tokens of the last model call with its cache hit rate.
+/// Show facts about this session's tape: its name, how many entries and anchors it has, the newest anchor and the entries since then, the tokens of the last model call with its cache hit rate, and how full the model's context is.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct TapeInfoArgs {}
 
@@ -32,6 +32,10 @@ pub struct TapeInfoResult {
     last_token_usage: Option<u64>,
     /// The part of its input tokens that came from the provider's cache, 0 to 1.
     last_token_cache_hit_rate: Option<f64>,
+    /// Tokens that fit into the model's context, if that is known.
+    context_window: Option<u64>,
+    /// The part of the context that the last model call's input filled, 0 to 1; unknown until a model is called after an anchor.
+    context_window_use: Option<f64>,
 }
 
 /// The tool `tape.info`.
@@ -46,6 +50,8 @@ impl Tool for TapeInfo {
     async fn call(&self, ctx: &ToolContext, _: TapeInfoArgs) -> Result<TapeInfoResult, ToolError> {
         let stats = ctx.tape.stats().await.map_err(failed)?;
         let usage = last_usage(&ctx.tape).await.map_err(failed)?;
+        let window = ctx.host.context_window(ctx).await;
+        let n_input = if window.is_some() { input_since_anchor(&ctx.tape).await } else { None };
         Ok(TapeInfoResult {
             name: ctx.tape.name().to_string(),
             entries: stats.entries,
@@ -54,12 +60,17 @@ impl Tool for TapeInfo {
             entries_since_last_anchor: stats.entries_since_last_anchor,
             last_token_usage: usage.as_ref().and_then(|it| it.get("total_tokens")?.as_u64()),
             last_token_cache_hit_rate: usage.as_ref().and_then(cache_hit_rate),
+            context_window: window,
+            context_window_use: match (window, n_input) {
+                (Some(window), Some(n_input)) if window > 0 => Some(n_input as f64 / window as f64),
+                _ => None,
+            },
         })
     }
 
     fn render(&self, info: &TapeInfoResult) -> Option<String> {
         let or_none = |it: Option<String>| it.unwrap_or_else(|| "None".into());
-        Some(format!(
+        let mut text = format!(
             "name: {}\nentries: {}\nanchors: {}\nlast_anchor: {}\nentries_since_last_anchor: {}\n\
              last_token_usage: {}\nlast_token_cache_hit_rate: {}",
             info.name,
@@ -69,7 +80,12 @@ impl Tool for TapeInfo {
             info.entries_since_last_anchor,
             or_none(info.last_token_usage.map(|it| it.to_string())),
             or_none(info.last_token_cache_hit_rate.map(|it| format!("{:.2}%", it * 100.0))),
-        ))
+        );
+        if let Some(window) = info.context_window {
+            let shown = or_none(info.context_window_use.map(|it| format!("{:.2}%", it * 100.0)));
+            text.push_str(&format!("\ncontext_window: {window}\ncontext_window_use: {shown}"));
+        }
+        Some(text)
     }
 }
 
@@ -88,6 +104,19 @@ async fn last_usage(tape: &Tape) -> Result<Option<Value>, TapeError> {
         }
         limit *= 32;
     }
+}
+
+/// The input tokens of the newest model call since the newest anchor: before it, the context was another.
+async fn input_since_anchor(tape: &Tape) -> Option<u64> {
+    let runs = TapeQuery::default().after_last_anchor().event("run").newest_first().limit(MAX_RUNS);
+    let usage_of = |it: &Entry| input_tokens(it.data()?.get("usage")?);
+    // Without an anchor there is no context yet.
+    tape.read(&runs).await.ok()?.iter().find_map(|it| usage_of(it))
+}
+
+/// Input tokens, in the words of either release.
+fn input_tokens(usage: &Value) -> Option<u64> {
+    usage.get("input_tokens").or_else(|| usage.get("prompt_tokens"))?.as_u64()
 }
 
 /// Input tokens from the cache by all input tokens, in the words of either release.

@@ -1,13 +1,16 @@
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bub_host::{JsonlStore, StoreOptions, Sync};
 use bub_kernel::{
     clock::FixedClock,
+    error::ToolError,
     message::{Message, Role},
     tape::{Entry, EntryKind, NewEntry, Tape, TapeName, TapeQuery, TapeStore},
-    tool::{Tool, ToolContext, erase},
+    tool::{Tool, ToolContext, ToolReply, erase},
+    turn::{Host, RunId, SessionId, TurnError, TurnRequest, TurnResult},
 };
-use bub_testing::{NoEnvironment, call, context, try_call};
+use bub_testing::{NoEnvironment, TestHost, call, context, try_call};
 use bub_tools::tape::{TapeAnchors, TapeHandoff, TapeInfo, TapeReset, TapeSearch};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -311,4 +314,54 @@ fn search_has_the_schema_of_the_reference() {
     ] {
         assert_eq!(spec.spec().output.as_ref().unwrap()["title"], title);
     }
+}
+
+/// A host that knows the window of its model.
+struct Windowed(Option<u64>);
+
+#[async_trait]
+impl Host for Windowed {
+    async fn call_tool(&self, ctx: &ToolContext, name: &str, args: Value) -> Result<ToolReply, ToolError> {
+        TestHost::default().call_tool(ctx, name, args).await
+    }
+
+    async fn run_turn(&self, ctx: &ToolContext, request: TurnRequest) -> Result<TurnResult, TurnError> {
+        TestHost::default().run_turn(ctx, request).await
+    }
+
+    async fn quit(&self, session: &SessionId, caller: Option<&RunId>) {
+        TestHost::default().quit(session, caller).await;
+    }
+
+    async fn context_window(&self, _: &ToolContext) -> Option<u64> {
+        self.0
+    }
+
+    fn command_prefix(&self) -> Option<&str> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn info_tells_how_full_the_context_is_when_that_is_known() {
+    let unknown = ToolContext { host: Arc::new(Windowed(None)), ..ctx() };
+    let ctx = ToolContext { host: Arc::new(Windowed(Some(1_000))), ..unknown.clone() };
+    let uses = async |ctx: &ToolContext| {
+        let value = try_call(TapeInfo, ctx, json!({})).await.unwrap().value;
+        (value["context_window"].clone(), value["context_window_use"].clone())
+    };
+    assert_eq!(uses(&ctx).await, (json!(1_000), Value::Null), "nothing was asked yet");
+    ctx.tape.bootstrap().await.unwrap();
+    ctx.tape.append([run(json!({"input_tokens": 400, "total_tokens": 420})), run(Value::Null)]).await.unwrap();
+    assert_eq!(uses(&ctx).await, (json!(1_000), json!(0.4)));
+    assert_eq!(uses(&unknown).await, (Value::Null, Value::Null));
+    let text = call(TapeInfo, &ctx, json!({})).await;
+    assert!(text.ends_with("\ncontext_window: 1000\ncontext_window_use: 40.00%"), "{text}");
+    assert!(!call(TapeInfo, &unknown, json!({})).await.contains("context_window"));
+    ctx.tape.append([run(json!({"prompt_tokens": 1_500, "total_tokens": 1_600}))]).await.unwrap();
+    assert_eq!(uses(&ctx).await, (json!(1_000), json!(1.5)));
+    // A new context is not as full as the one before.
+    ctx.tape.handoff("phase", json!({})).await.unwrap();
+    assert_eq!(uses(&ctx).await, (json!(1_000), Value::Null));
+    assert!(call(TapeInfo, &ctx, json!({})).await.ends_with("\ncontext_window_use: None"));
 }
