@@ -100,12 +100,9 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         ",remember 'buy milk'",
     ] {
         let command = Inbound {
-            channel: "example".into(),
-            chat: "1".into(),
             session: Some(session.clone()),
-            prompt: Prompt::Text(line.into()),
-            context: Vec::new(),
             local: true,
+            ..Inbound::new("example", "1", Prompt::Text(line.into()))
         };
         told.push(match runtime.turn(command, TurnOptions::default()).result().await {
             Ok(turn) => turn.answer,

@@ -12,7 +12,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use bub_engine::{RunRequest, Runtime, TurnStream};
+use bub_engine::{QueueFull, RunRequest, Runtime, TurnStream};
 use bub_kernel::{
     tape::{Tape, TapeFork},
     tool::ToolSet,
@@ -128,8 +128,11 @@ impl Agent {
 
     /// Hands a message to the running run of a tape, which takes it at its next step; without one, the
     /// next run on that tape does.
-    pub fn steer(&self, tape: &str, prompt: impl Into<Prompt>) {
-        self.runtime.steer(&SessionId(tape.to_owned()), &prompt.into());
+    ///
+    /// # Errors
+    /// When too many messages wait already.
+    pub fn steer(&self, tape: &str, prompt: impl Into<Prompt>) -> Result<(), QueueFull> {
+        self.runtime.steer_as_given(&SessionId(tape.to_owned()), &prompt.into())
     }
 
     /// The tools, in order.

@@ -4,10 +4,12 @@ use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc};
 
 use bub_code::{BuiltinRunners, RunnerChoice, SessionCodeMode, sandbox};
 use bub_engine::{
-    EngineSettings, Runtime, RuntimeParts, SessionGuard, SessionLocks, TapeNaming, TurnOptions, TurnStream,
+    ChannelChoice, EngineSettings, Gateway, GatewaySettings, Runtime, RuntimeParts, SessionGuard, SessionLocks,
+    TapeNaming, TurnOptions, TurnStream, choose_channels,
 };
 use bub_host::{JsonlStore, LocalEnvironment, LocalOptions, StoreOptions, Sync};
 use bub_kernel::{
+    channel::Channel,
     clock::{self, Clock},
     environment::{Environment, EnvironmentError},
     event::EventBus,
@@ -165,7 +167,7 @@ impl Builder {
                 failures.push(err);
             }
         }
-        let hooks = registry.hooks.clone();
+        let (hooks, channels) = (registry.hooks.clone(), registry.channels.clone());
         let workspace = resolved.to_string_lossy().into_owned();
         let locks: Arc<dyn SessionLocks> = Arc::new(FileLocks {
             locks: bub_host::SessionLocks::new(settings.paths.locks()),
@@ -182,7 +184,7 @@ impl Builder {
             mask: secrets.mask(),
             locks: Some(locks.clone()),
         });
-        Ok(App { runtime, local: environment, settings, store, locks, workspace, skills, hooks, failures })
+        Ok(App { runtime, local: environment, settings, store, locks, workspace, skills, hooks, channels, failures })
     }
 }
 
@@ -196,6 +198,7 @@ pub struct App {
     workspace: String,
     skills: Skills,
     hooks: Vec<Arc<dyn Hooks>>,
+    channels: Vec<Arc<dyn Channel>>,
     failures: Vec<PluginError>,
 }
 
@@ -244,14 +247,8 @@ impl App {
     /// For a message with its facts in front there is [`Runtime::turn`]; for an agent without settings
     /// and sessions, [`Agent::run`](crate::Agent::run).
     pub fn run_stream(&self, session: &str, prompt: impl Into<Prompt>, options: TurnOptions) -> TurnStream {
-        let inbound = Inbound {
-            channel: "sdk".to_owned(),
-            chat: session.to_owned(),
-            session: Some(SessionId(session.to_owned())),
-            prompt: prompt.into(),
-            context: Vec::new(),
-            local: false,
-        };
+        let session = SessionId(session.to_owned());
+        let inbound = Inbound { session: Some(session.clone()), ..Inbound::new("sdk", session.0, prompt.into()) };
         self.runtime.turn_as_given(inbound, options)
     }
 
@@ -285,6 +282,36 @@ impl App {
     #[must_use]
     pub fn hooks(&self) -> &[Arc<dyn Hooks>] {
         &self.hooks
+    }
+
+    /// All channels that plugins brought.
+    #[must_use]
+    pub fn channels(&self) -> &[Arc<dyn Channel>] {
+        &self.channels
+    }
+
+    /// Those of them that the setting `enabled_channels` chooses.
+    #[must_use]
+    pub fn enabled_channels(&self) -> ChannelChoice {
+        let words = self.settings.enabled_channels.clone().unwrap_or_else(|| vec!["all".to_owned()]);
+        choose_channels(&self.channels, &words)
+    }
+
+    /// A gateway over channels, which treats messages as the settings say.
+    #[must_use]
+    pub fn gateway(&self, channels: Vec<Arc<dyn Channel>>) -> Gateway {
+        Gateway::new(self.runtime.clone(), channels, self.gateway_settings())
+    }
+
+    /// How the settings say that a gateway treats messages and answers.
+    #[must_use]
+    pub fn gateway_settings(&self) -> GatewaySettings {
+        GatewaySettings {
+            debounce: self.settings.debounce,
+            max_wait: self.settings.max_wait,
+            active_window: self.settings.active_time_window,
+            stream: self.settings.stream_output,
+        }
     }
 
     /// Plugins that did not load.

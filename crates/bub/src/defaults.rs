@@ -139,14 +139,7 @@ mod tests {
             std::fs::write(dir.path().join("AGENTS.md"), content).unwrap();
         }
         let hooks = DefaultHooks::new(dir.path().to_owned());
-        let inbound = Inbound {
-            channel: "cli".into(),
-            chat: "local".into(),
-            session: None,
-            prompt: Prompt::Text("x".into()),
-            context: Vec::new(),
-            local: true,
-        };
+        let inbound = Inbound::new("cli", "local", Prompt::Text("x".into()));
         let mut state = TurnState::default();
         hooks.load_state(&inbound, &mut state).await;
         hooks.system_prompt(&state).await.unwrap()

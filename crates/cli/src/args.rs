@@ -1,5 +1,6 @@
 //! The command line.
 
+mod chat;
 mod skills;
 mod tape;
 
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+pub(crate) use chat::{ChatArgs, GatewayArgs};
 pub(crate) use skills::{InstallArgs, SkillsCommand};
 pub(crate) use tape::{
     ExportArgs, FilterArgs, ForkArgs, Format, ListArgs, ResetArgs, SearchArgs, ShowArgs, TapeArg, TapeCommand,
@@ -21,7 +23,8 @@ pub(crate) use tape::{
     arg_required_else_help = true,
     after_help = "Tools run without a model:  bub run ',fs.read path=README.md limit=3'\n\
                   Any other line is a shell command:  bub run ',ls -la'\n\
-                  With a model:  BUB_MODEL=openai:gpt-4.1 BUB_API_KEY=... bub run 'what is in this folder?'"
+                  With a model:  BUB_MODEL=openai:gpt-4.1 BUB_API_KEY=... bub run 'what is in this folder?'\n\
+                  Turn after turn:  bub chat"
 )]
 pub(crate) struct Args {
     /// Folder to work in [default: the current one]
@@ -45,6 +48,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Answer one message, or run one command
     Run(RunArgs),
+    /// Talk in the terminal, turn after turn
+    Chat(ChatArgs),
+    /// Answer the messages of channels, until it is stopped
+    Gateway(GatewayArgs),
     /// Run a Python file that calls the tools
     Code(CodeArgs),
     /// Run code for another process of bub

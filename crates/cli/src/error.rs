@@ -15,7 +15,11 @@ const FAILED: u8 = 1;
 /// The command line or the settings are wrong.
 const USAGE: u8 = 2;
 /// Somebody pressed Ctrl-C.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// What to do when no model is set.
+pub(crate) const NO_MODEL_HINT: &str = "set one with BUB_MODEL=provider:model and BUB_API_KEY, or under `model` in \
+    ~/.bub/config.yml; tools and shell commands work without one: bub run ',help'";
 
 /// A mistake in how the program was called.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +47,16 @@ pub(crate) fn report(err: &anyhow::Error) -> ExitCode {
         note("interrupted");
         return ExitCode::from(INTERRUPTED);
     }
+    tell(err);
+    ExitCode::from(code(err))
+}
+
+/// Prints an error with its causes and a hint.
+pub(crate) fn tell(err: &anyhow::Error) {
     note(&format!("error: {}", message(err)));
     if let Some(hint) = hint(err) {
         note(&format!("hint: {hint}"));
     }
-    ExitCode::from(code(err))
 }
 
 /// The message with its causes, without those that only repeat it.
@@ -76,17 +85,15 @@ pub(crate) fn code(err: &anyhow::Error) -> u8 {
     }
 }
 
-fn is_broken_pipe(err: &anyhow::Error) -> bool {
+/// Whether whoever read our output has gone away.
+pub(crate) fn is_broken_pipe(err: &anyhow::Error) -> bool {
     err.chain().any(|it| it.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe))
 }
 
 /// What to do next.
 fn hint(err: &anyhow::Error) -> Option<String> {
     let text = match err.downcast_ref::<TurnError>()? {
-        TurnError::Model(ModelError::Config(message)) if message.starts_with("no model to run") => {
-            "set one with BUB_MODEL=provider:model and BUB_API_KEY, or under `model` in ~/.bub/config.yml; \
-             tools and shell commands work without one: bub run ',help'"
-        }
+        TurnError::Model(ModelError::Config(message)) if message.starts_with("no model to run") => NO_MODEL_HINT,
         TurnError::Model(ModelError::Auth(_)) => {
             "check the key: `bub config show` tells where it comes from; BUB_API_KEY sets it"
         }

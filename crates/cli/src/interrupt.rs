@@ -11,8 +11,21 @@ pub(crate) struct Interrupts {
 impl Interrupts {
     /// Listens from now on; until then the signals end the program, as usual.
     pub(crate) fn listen() -> Self {
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Self { signals: kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect() }
+        Self::of(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
+    }
+
+    /// Listens for Ctrl-C alone.
+    pub(crate) fn ctrl_c() -> Self {
+        Self::of(&[SignalKind::interrupt()])
+    }
+
+    /// Listens for the end of the terminal or of the system.
+    pub(crate) fn ends() -> Self {
+        Self::of(&[SignalKind::terminate(), SignalKind::hangup()])
+    }
+
+    fn of(kinds: &[SignalKind]) -> Self {
+        Self { signals: kinds.iter().filter_map(|kind| signal(*kind).ok()).collect() }
     }
 
     /// The next one.

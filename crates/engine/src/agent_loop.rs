@@ -138,7 +138,10 @@ impl Run<'_> {
             if let Err(err) = self.step_started(prompt.as_ref()).boxed().await {
                 return self.step_failed(started, err).boxed().await;
             }
-            let step = self.step(prompt.as_ref(), rescues_left > 0);
+            // Nested turns leave the messages to the turn that the person talks to, and a paused answer is not
+            // interrupted.
+            let may_be_steered = self.ctx.state.depth == 0 && pauses == 0;
+            let step = self.step(prompt.as_ref(), rescues_left > 0, may_be_steered);
             match Box::pin(step.run()).await {
                 Ok(end) => {
                     result.text.push_str(&end.text);
@@ -186,7 +189,7 @@ impl Run<'_> {
     }
 
     /// The next step. Boxed where it is made: turns nest, and the stack is short.
-    fn step<'b>(&'b self, prompt: Option<&'b Prompt>, may_rescue: bool) -> Box<Step<'b>> {
+    fn step<'b>(&'b self, prompt: Option<&'b Prompt>, may_rescue: bool, may_be_steered: bool) -> Box<Step<'b>> {
         let mut ctx = self.ctx.clone();
         ctx.run = run_id(&ctx);
         Box::new(Step {
@@ -199,6 +202,7 @@ impl Run<'_> {
             prompt,
             options: &self.options,
             may_rescue,
+            may_be_steered,
         })
     }
 
@@ -213,7 +217,9 @@ impl Run<'_> {
 
     /// Whether there is another step: results to read, an answer to go on with, or messages that wait.
     async fn goes_on(&self, end: &StepEnd, prompt: Option<&Prompt>) -> Result<bool, TurnError> {
-        if end.called || end.paused || self.inner.sessions.has_pending(&self.ctx.session) {
+        let sessions = &self.inner.sessions;
+        let is_steered = self.ctx.state.depth == 0 && sessions.has_steering(&self.ctx.session);
+        if end.called || end.paused || is_steered || sessions.has_pending(&self.ctx.session) {
             return Ok(true);
         }
         decide("has_pending_messages", self.inner.steps.has_pending_messages(&self.facts(prompt))).await

@@ -2,9 +2,10 @@
 //!
 //! A hook that panics is logged and skipped, so that a broken plugin ends nothing but its own say.
 
-use std::{error::Error, future::Future, panic::AssertUnwindSafe, sync::Arc};
+use std::{error::Error, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bub_kernel::{
+    channel::{Admission, TurnSnapshot},
     environment::Environment,
     error::ToolError,
     hooks::{CutOff, Hooks, ModelOutcome, ModelStep, ToolCall, ToolStep, ToolView},
@@ -24,6 +25,28 @@ pub(crate) struct HookStack {
 impl std::fmt::Debug for HookStack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.hooks.iter().map(|it| it.name())).finish()
+    }
+}
+
+/// How long a hook may take to say where a message belongs, or to be told of an error: the messages behind
+/// it wait meanwhile.
+pub(crate) const HOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why a hook gave no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("hook '{hook}' {}", if *.panicked { "panicked".to_owned() } else { format!("gave no answer within {} s", HOOK_LIMIT.as_secs()) })]
+pub(crate) struct HookFailure {
+    hook: String,
+    panicked: bool,
+}
+
+/// Runs one hook within [`HOOK_LIMIT`].
+async fn limited<T>(hook: &dyn Hooks, work: impl Future<Output = T>) -> Result<T, HookFailure> {
+    let failure = |panicked| HookFailure { hook: hook.name().to_owned(), panicked };
+    match tokio::time::timeout(HOOK_LIMIT, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(failure(true)),
+        Err(_) => Err(failure(false)),
     }
 }
 
@@ -56,6 +79,26 @@ impl HookStack {
             }
         }
         None
+    }
+
+    /// As [`resolve_session`](Self::resolve_session), but a hook that fails is no hook without an answer: the
+    /// message could come into another's session.
+    pub(crate) async fn find_session(&self, inbound: &Inbound) -> Result<Option<SessionId>, HookFailure> {
+        for hook in self.highest_first() {
+            if let Some(it) = limited(hook, hook.resolve_session(inbound)).await? {
+                return Ok(Some(it));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) async fn admit(&self, inbound: &Inbound, now: &TurnSnapshot) -> Result<Option<Admission>, HookFailure> {
+        for hook in self.highest_first() {
+            if let Some(it) = limited(hook, hook.admit(inbound, now)).await? {
+                return Ok(Some(it));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) async fn environment(&self, session: &SessionId) -> Option<Arc<dyn Environment>> {

@@ -51,12 +51,8 @@ mod tests {
     #[test]
     fn messages_carry_their_facts_and_the_date() {
         let inbound = |prompt| Inbound {
-            channel: "cli".into(),
-            chat: "local".into(),
-            session: None,
-            prompt,
             context: vec![("sender_id".into(), "human".into()), ("_private".into(), "x".into())],
-            local: true,
+            ..Inbound::new("cli", "local", prompt)
         };
         let header = "sender_id=human|channel=$cli|chat_id=local\n---Date: 2026-01-02T03:04:05+00:00---\n";
         let check = |prompt, expected| assert_eq!(with_header(&inbound(prompt), &FixedClock::default()), expected);

@@ -11,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use bub_kernel::{
+    channel::TurnSnapshot,
     clock::Clock,
     environment::Environment,
     error::ToolError,
@@ -24,8 +25,8 @@ use bub_kernel::{
     task::TaskScope,
     tool::{Caller, ToolContext, ToolReply, ToolSet},
     turn::{
-        EventSink, Host, HostModel, Inbound, Outbound, Prompt, RunId, SessionId, TurnError, TurnEvent, TurnLoop,
-        TurnRequest, TurnResult, TurnState,
+        EventSink, Host, HostModel, Inbound, Outbound, Prompt, SessionId, TurnError, TurnEvent, TurnLoop, TurnRequest,
+        TurnResult, TurnState,
     },
 };
 use futures::{FutureExt as _, Stream, future::join_all};
@@ -42,8 +43,8 @@ use crate::{
     fallback::{Candidate, Fallback},
     hook_stack::HookStack,
     policy::SessionSteps,
-    sessions::{SessionLocks, Sessions},
-    turn::{self, PromptForm},
+    sessions::{QueueFull, SessionLocks, Sessions},
+    turn::{self, Done, Order, PromptForm},
 };
 
 /// Whose tapes they are that turns run on.
@@ -168,7 +169,7 @@ pub struct RunRequest {
 /// Sessions and the turns on them. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl fmt::Debug for Runtime {
@@ -244,10 +245,13 @@ impl Runtime {
     /// stream is dropped; either way what it did is on the tape.
     #[must_use]
     pub fn turn(&self, inbound: Inbound, options: TurnOptions) -> TurnStream {
+        self.order(Order { inbound, options, form: PromptForm::Message, session: None, is_rendered: false })
+    }
+
+    /// Starts a turn as it was ordered.
+    pub(crate) fn order(&self, order: Order) -> TurnStream {
         let inner = self.inner.clone();
-        self.start(move |cancel, sink| async move {
-            turn::run_inbound(&inner, inbound, options, PromptForm::Message, cancel, sink).await
-        })
+        self.start(move |cancel, sink| async move { turn::run_inbound(&inner, order, cancel, sink).await })
     }
 
     /// The same for a prompt that is no message: the model reads it as it is, without facts and date in
@@ -255,10 +259,7 @@ impl Runtime {
     /// and the session.
     #[must_use]
     pub fn turn_as_given(&self, inbound: Inbound, options: TurnOptions) -> TurnStream {
-        let inner = self.inner.clone();
-        self.start(move |cancel, sink| async move {
-            turn::run_inbound(&inner, inbound, options, PromptForm::AsGiven, cancel, sink).await
-        })
+        self.order(Order { inbound, options, form: PromptForm::AsGiven, session: None, is_rendered: false })
     }
 
     /// Starts a turn on a tape of the caller's choice. There is no message, so hooks that are about
@@ -272,14 +273,15 @@ impl Runtime {
     /// Runs the work of a turn to its end, whether or not its stream is read.
     fn start<W>(&self, work: impl FnOnce(CancellationToken, EventSink) -> W) -> TurnStream
     where
-        W: Future<Output = Result<TurnResult, TurnError>> + Send + 'static,
+        W: Future<Output = Done> + Send + 'static,
     {
         let (sink, events) = EventSink::new();
         let sink = sink.with_mask(self.inner.executor.mask.clone());
         let (tx, outcome) = oneshot::channel();
         let cancel = self.inner.cancel.child_token();
         if Handle::try_current().is_err() {
-            drop(tx.send(Err(TurnError::Invalid(NO_TOKIO.to_owned()))));
+            let result = Err(TurnError::Invalid(NO_TOKIO.to_owned()));
+            drop(tx.send(Done { result, outbound: Vec::new() }));
             return TurnStream { events, outcome, cancel };
         }
         let work = work(cancel.clone(), sink);
@@ -291,9 +293,33 @@ impl Runtime {
         TurnStream { events, outcome, cancel }
     }
 
-    /// Hands a message to a session's running turn, which takes it at its next step.
-    pub fn steer(&self, session: &SessionId, prompt: &Prompt) {
-        self.inner.sessions.push_pending(session, prompt.to_message());
+    /// Hands a message to a session's running turn, which takes it at its next step; without one, the next
+    /// turn takes it in its first.
+    ///
+    /// # Errors
+    /// [`QueueFull`] when [`MAX_WAITING`](crate::MAX_WAITING) messages wait already.
+    pub fn steer(&self, session: &SessionId, inbound: Inbound) -> Result<(), QueueFull> {
+        self.inner.sessions.push_steering(session, inbound)
+    }
+
+    /// The same for a prompt that is no message: the model reads it as it is.
+    ///
+    /// # Errors
+    /// As [`steer`](Self::steer).
+    pub fn steer_as_given(&self, session: &SessionId, prompt: &Prompt) -> Result<(), QueueFull> {
+        self.inner.sessions.push_pending(session, prompt.to_message())
+    }
+
+    /// Cancels the turns and commands of a session. Messages that wait stay: see [`Host::quit`] for an end
+    /// of everything.
+    pub fn cancel(&self, session: &SessionId) {
+        self.inner.sessions.cancel(session);
+    }
+
+    /// The turns of a session that a gateway runs, and its waiting messages.
+    #[must_use]
+    pub fn snapshot(&self, session: &SessionId) -> TurnSnapshot {
+        self.inner.sessions.snapshot(session)
     }
 
     /// The tools, in order.
@@ -464,8 +490,8 @@ impl Host for Inner {
         }
     }
 
-    async fn quit(&self, session: &SessionId, caller: Option<&RunId>) {
-        self.sessions.quit(session, caller);
+    async fn quit(&self, ctx: &ToolContext) {
+        self.sessions.quit(&ctx.session, &ctx.state);
     }
 
     async fn model(&self, ctx: &ToolContext, spec: Option<&str>) -> Result<HostModel, ToolError> {
@@ -500,7 +526,7 @@ impl Host for Inner {
 #[derive(Debug)]
 pub struct TurnStream {
     events: mpsc::Receiver<TurnEvent>,
-    outcome: oneshot::Receiver<Result<TurnResult, TurnError>>,
+    outcome: oneshot::Receiver<Done>,
     cancel: CancellationToken,
 }
 
@@ -529,12 +555,17 @@ impl TurnStream {
     ///
     /// # Errors
     /// What ended the turn early.
-    pub async fn result(mut self) -> Result<TurnResult, TurnError> {
+    pub async fn result(self) -> Result<TurnResult, TurnError> {
+        self.done().await.result
+    }
+
+    /// Waits for the end, with what is to be sent.
+    pub(crate) async fn done(mut self) -> Done {
         while self.events.recv().await.is_some() {}
-        match (&mut self.outcome).await {
-            Ok(done) => done,
-            Err(_) => Err(TurnError::Invalid("the turn ended without a result (a panic; see the log)".to_owned())),
-        }
+        (&mut self.outcome).await.unwrap_or_else(|_| {
+            let lost = TurnError::Invalid("the turn ended without a result (a panic; see the log)".to_owned());
+            Done { result: Err(lost), outbound: Vec::new() }
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! One exchange with the model: a request, its answer, the calls in it, their record.
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use bub_kernel::{
     model::{FinishReason, ModelClient, ModelError, ModelEvent, ModelOptions, ModelRequest},
     steps::StepFacts,
     tool::{DynTool, ToolContext},
-    turn::{EventSink, Prompt, RunId, TurnError, TurnEvent},
+    turn::{EventSink, Inbound, Prompt, RunId, TurnError, TurnEvent},
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use crate::{
     events::emit,
     executor::Offered,
     policy::decide,
-    prompt::join_blocks,
+    prompt::{join_blocks, with_header},
     record::{Record, error_value},
     runtime::Inner,
 };
@@ -104,6 +104,8 @@ pub(crate) struct Step<'a> {
     /// Whether a context that is too long will be shortened and the prompt asked again; it is not
     /// recorded then.
     pub(crate) may_rescue: bool,
+    /// Whether it takes the messages that wait for the running turn.
+    pub(crate) may_be_steered: bool,
 }
 
 /// What goes into a request besides what is new.
@@ -155,11 +157,14 @@ impl Step<'_> {
     async fn begin(&self, answer: &Answer) -> Result<(Record<'_>, ModelRequest, ToolView), TurnError> {
         let ctx = &self.ctx;
         let mut new_messages = Vec::new();
+        // Taken by this step, and given back if nothing of it is kept.
+        let mut steering = VecDeque::new();
         let prepared = tokio::select! {
             biased;
             () = ctx.cancel.cancelled() => Err(TurnError::Cancelled),
-            prepared = self.prepare(&mut new_messages) => prepared,
+            prepared = self.prepare(&mut new_messages, &mut steering) => prepared,
         };
+        self.inner.sessions.return_steering(&ctx.session, steering);
         new_messages.extend(self.prompt.map(Prompt::to_message));
         let mut record = Record { step: self, system: None, new_messages, results: Vec::new(), error: None };
         let Prepared { view, system, mut messages } = match prepared {
@@ -222,7 +227,11 @@ impl Step<'_> {
 
     /// Puts together what is known without the model: tools, system prompt, the conversation so far.
     /// Messages that wait are taken into `new_messages`.
-    async fn prepare(&self, new_messages: &mut Vec<Message>) -> Result<Prepared, TurnError> {
+    async fn prepare(
+        &self,
+        new_messages: &mut Vec<Message>,
+        steering: &mut VecDeque<Inbound>,
+    ) -> Result<Prepared, TurnError> {
         let (ctx, inner) = (&self.ctx, self.inner);
         let state = &ctx.state;
         let all = self.facts(ctx.tools.as_slice());
@@ -244,7 +253,7 @@ impl Step<'_> {
             let rendered = async { Ok(section.render(&self.facts(&view.direct)).await) };
             blocks.extend(decide("system_prompt", rendered).await?);
         }
-        self.take_messages(new_messages).await?;
+        self.take_messages(new_messages, steering).await?;
         let entries = ctx.tape.read(&inner.context.query()).await?;
         Ok(Prepared { view, system: join_blocks(&blocks), messages: inner.context.messages(&entries) })
     }
@@ -254,18 +263,31 @@ impl Step<'_> {
         StepFacts { agent, model: self.model, prompt: self.prompt, tools, tape: &ctx.tape, state: &ctx.state }
     }
 
-    /// Takes messages that no step has taken yet: waiting ones, then news.
-    async fn take_messages(&self, taken: &mut Vec<Message>) -> Result<(), TurnError> {
+    /// Takes messages that no step has taken yet: waiting ones, then news. Those of `steering` are not
+    /// taken before they are among the others.
+    async fn take_messages(&self, taken: &mut Vec<Message>, steering: &mut VecDeque<Inbound>) -> Result<(), TurnError> {
         let (ctx, inner) = (&self.ctx, self.inner);
         taken.append(&mut inner.sessions.take_pending(&ctx.session));
         let facts = self.facts(ctx.tools.as_slice());
         taken.append(&mut decide("pending_messages", inner.steps.pending_messages(&facts)).await?);
-        if !taken.is_empty() {
-            let mut event =
-                MessagesPending { state: ctx.state.clone(), tape: ctx.tape.clone(), messages: taken.clone() };
-            emit(ctx, &mut event).await?;
-            *taken = event.messages;
+        if self.may_be_steered {
+            *steering = inner.sessions.take_steering(&ctx.session);
         }
+        let mut messages = taken.clone();
+        for inbound in steering.iter().filter(|it| !it.prompt.is_empty()) {
+            let prompt = match inner.hooks.build_prompt(&ctx.state, inbound).await {
+                Some(prompt) => prompt,
+                None => with_header(inbound, &*inner.clock),
+            };
+            messages.push(prompt.to_message());
+        }
+        if !messages.is_empty() {
+            let mut event = MessagesPending { state: ctx.state.clone(), tape: ctx.tape.clone(), messages };
+            emit(ctx, &mut event).await?;
+            messages = event.messages;
+        }
+        *taken = messages;
+        steering.clear();
         let notices = inner.hooks.notices(&ctx.state).await;
         taken.extend(notices.into_iter().map(|it| Message::text(Role::User, it)));
         Ok(())

@@ -14,7 +14,8 @@ use bub_kernel::{
     tape::Tape,
     tool::{Caller, PartialResult, ToolContext},
     turn::{
-        EventSink, Inbound, Prompt, RunId, SessionId, Turn, TurnError, TurnEvent, TurnRequest, TurnResult, TurnState,
+        EventSink, Inbound, Outbound, Prompt, RunId, SessionId, Turn, TurnError, TurnEvent, TurnRequest, TurnResult,
+        TurnState,
     },
 };
 use futures::FutureExt as _;
@@ -28,7 +29,7 @@ use crate::{
     nested::Progress,
     prompt::with_header,
     runtime::{Inner, RunRequest, TapeNaming, TurnOptions},
-    sessions::{SessionGuard, SessionHold},
+    sessions::{RunningGuard, SessionGuard, SessionHold},
     step::{millis, put, run_id},
 };
 
@@ -48,18 +49,37 @@ pub(crate) enum PromptForm {
     AsGiven,
 }
 
+/// How long a cancelled turn may take to stop its processes and record itself. After that it is dropped,
+/// and the session's next turn recovers it from its journal. A command that does not end when asked to is
+/// killed after 3 s.
+const CANCEL_GRACE: Duration = Duration::from_secs(10);
+
+/// A turn to run for a message.
+pub(crate) struct Order {
+    pub(crate) inbound: Inbound,
+    pub(crate) options: TurnOptions,
+    pub(crate) form: PromptForm,
+    /// Its session, when that has been resolved.
+    pub(crate) session: Option<SessionId>,
+    /// Whether hooks are asked what to send for the answer.
+    pub(crate) is_rendered: bool,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) result: Result<TurnResult, TurnError>,
+    /// What hooks want sent for the answer.
+    pub(crate) outbound: Vec<Outbound>,
+}
+
 /// Runs the turn for a message, and tells hooks when it fails.
-pub(crate) async fn run_inbound(
-    inner: &Arc<Inner>,
-    inbound: Inbound,
-    options: TurnOptions,
-    form: PromptForm,
-    cancel: CancellationToken,
-    sink: EventSink,
-) -> Result<TurnResult, TurnError> {
-    let done = for_inbound(inner, inbound, options, form, cancel, &sink).await;
-    tell_failure(inner, &sink, &done).await;
-    done
+pub(crate) async fn run_inbound(inner: &Arc<Inner>, order: Order, cancel: CancellationToken, sink: EventSink) -> Done {
+    let mut outbound = Vec::new();
+    let work = for_inbound(inner, order, cancel.clone(), &sink, &mut outbound);
+    let result = until_given_up(work, &cancel).await;
+    tell_failure(inner, &sink, &result).await;
+    Done { result, outbound }
 }
 
 /// Runs a turn without a message, and tells hooks when it fails.
@@ -68,12 +88,31 @@ pub(crate) async fn run_request(
     request: RunRequest,
     cancel: CancellationToken,
     sink: EventSink,
-) -> Result<TurnResult, TurnError> {
+) -> Done {
     let session = request.session.clone();
-    let done = for_request(inner, request, cancel, &sink).await;
+    let result = until_given_up(for_request(inner, request, cancel.clone(), &sink), &cancel).await;
     inner.sessions.forget_plain(&session, inner.common_environment());
-    tell_failure(inner, &sink, &done).await;
-    done
+    tell_failure(inner, &sink, &result).await;
+    Done { result, outbound: Vec::new() }
+}
+
+/// Waits for a turn's end, but not longer than [`CANCEL_GRACE`] once it is cancelled.
+async fn until_given_up(
+    work: impl Future<Output = Result<TurnResult, TurnError>>,
+    cancel: &CancellationToken,
+) -> Result<TurnResult, TurnError> {
+    let given_up = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(CANCEL_GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = given_up => {
+            tracing::warn!("a cancelled turn did not end within {} s and was dropped", CANCEL_GRACE.as_secs());
+            Err(TurnError::Cancelled)
+        }
+    }
 }
 
 async fn tell_failure(inner: &Inner, sink: &EventSink, done: &Result<TurnResult, TurnError>) {
@@ -90,15 +129,15 @@ async fn tell_failure(inner: &Inner, sink: &EventSink, done: &Result<TurnResult,
 
 async fn for_inbound(
     inner: &Arc<Inner>,
-    inbound: Inbound,
-    options: TurnOptions,
-    form: PromptForm,
+    order: Order,
     cancel: CancellationToken,
     sink: &EventSink,
+    outbound: &mut Vec<Outbound>,
 ) -> Result<TurnResult, TurnError> {
-    let session = match inner.hooks.resolve_session(&inbound).await {
+    let Order { inbound, options, form, session, is_rendered } = order;
+    let session = match session {
         Some(session) => session,
-        None => inbound.session.clone().unwrap_or_else(|| SessionId(format!("{}:{}", inbound.channel, inbound.chat))),
+        None => inner.hooks.resolve_session(&inbound).await.unwrap_or_else(|| inbound.own_session()),
     };
     let mut state = TurnState::default();
     state.session = Some(session.clone());
@@ -108,6 +147,7 @@ async fn for_inbound(
     let line = command_line(inner, &inbound.prompt);
     let mut plan = Plan::of_session(inner, session, state, cancel, sink);
     plan.options = options;
+    plan.rendered = is_rendered.then_some(outbound);
     match line {
         Some(line) => plan.command(Some(&inbound), &line).await,
         None => plan.message(&inbound, form).await,
@@ -217,6 +257,8 @@ struct Plan<'a> {
     sink: &'a EventSink,
     /// Until the plan is gone, the session is not forgotten.
     _hold: SessionHold,
+    /// Where goes what hooks want sent for the answer, if they are asked.
+    rendered: Option<&'a mut Vec<Outbound>>,
 }
 
 impl<'a> Plan<'a> {
@@ -240,6 +282,7 @@ impl<'a> Plan<'a> {
             metadata: Map::new(),
             cancel,
             sink,
+            rendered: None,
         }
     }
 
@@ -292,8 +335,8 @@ impl<'a> Plan<'a> {
             None => inner.environment(&self.session).boxed().await,
         };
         let (options, metadata) = (std::mem::take(&mut self.chat).or(&inner.settings.options), self.metadata());
-        let ctx = self.context(fork.tape().clone(), environment, Caller::Model);
-        let _running = inner.sessions.start(&ctx.session, ctx.run.clone(), ctx.cancel.clone());
+        let rendered = self.rendered.take();
+        let (ctx, _running) = self.context(fork.tape().clone(), environment, Caller::Model);
         let state = ctx.state.clone();
         let turn = Turn { prompt: Some(prompt), ctx, sink: sink.clone(), options, metadata };
         let done = match &inner.turn_loop {
@@ -305,6 +348,7 @@ impl<'a> Plan<'a> {
         }
         let text = done.as_ref().map_or("", |it| it.answer.as_str());
         inner.hooks.save_state(&state, text).boxed().await;
+        render(inner, rendered, &state, &done).boxed().await;
         done
     }
 
@@ -326,12 +370,14 @@ impl<'a> Plan<'a> {
         fork.tape().begin().await?;
         self.state.set_slot(RunTape { tape: self.tape.clone(), merge_back, chat: self.chat.clone() });
         let environment = inner.environment(&self.session).await;
-        let mut ctx = self.context(fork.tape().clone(), environment, Caller::Command);
+        let rendered = self.rendered.take();
+        let (mut ctx, _running) = self.context(fork.tape().clone(), environment, Caller::Command);
         ctx.run = RunId(COMMAND_RUN.to_owned());
         let done = run_command(inner, &ctx, line, &command, sink).await;
         if merge_back {
             self::commit(fork, done.is_ok(), sink).await?;
         }
+        render(inner, rendered, &ctx.state, &done).await;
         done
     }
 
@@ -420,9 +466,11 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn context(&mut self, tape: Tape, env: Arc<dyn Environment>, caller: Caller) -> ToolContext {
+    /// What the turn's tools are given, and the turn's note as running.
+    fn context(&mut self, tape: Tape, env: Arc<dyn Environment>, caller: Caller) -> (ToolContext, RunningGuard) {
         let inner = self.inner;
         self.state.environment = Some(env.clone());
+        let running = inner.sessions.start(&self.session, &mut self.state, self.cancel.clone());
         let mut ctx = ToolContext {
             tape,
             env,
@@ -441,7 +489,19 @@ impl<'a> Plan<'a> {
             host: inner.clone(),
         };
         ctx.run = run_id(&ctx);
-        ctx
+        (ctx, running)
+    }
+}
+
+/// Asks hooks what they want sent for the answer, if they are to be asked.
+async fn render(
+    inner: &Inner,
+    rendered: Option<&mut Vec<Outbound>>,
+    state: &TurnState,
+    done: &Result<TurnResult, TurnError>,
+) {
+    if let (Some(rendered), Ok(result)) = (rendered, done) {
+        *rendered = inner.hooks.render_outbound(state, &result.answer).await;
     }
 }
 

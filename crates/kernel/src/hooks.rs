@@ -126,11 +126,13 @@ pub trait Hooks: Send + Sync {
     /// The methods that it implements, for `bub hooks`.
     fn implements(&self) -> &[&'static str];
 
-    /// Which session a message belongs to. *Asked.*
+    /// Which session a message belongs to. *Asked.* A gateway does not take a message for which a hook fails,
+    /// or gives no answer within 5 s: it might come into another's session.
     async fn resolve_session(&self, _inbound: &Inbound) -> Option<SessionId> {
         None
     }
-    /// What to do with a message while turns run. *Asked.*
+    /// What to do with a message, given the turns that run. *Asked*, by a gateway; a hook that fails, or gives
+    /// no answer within 5 s, is reported, and the message processed.
     async fn admit(&self, _inbound: &Inbound, _now: &TurnSnapshot) -> Option<Admission> {
         None
     }

@@ -143,10 +143,54 @@ pub struct Inbound {
     pub context: Vec<(String, String)>,
     /// Whether the sender sits at this machine's terminal.
     pub local: bool,
+    /// Whether it is addressed to the agent. In a group, what others say to each other is not, and only
+    /// counts while a conversation with the agent goes on.
+    pub is_active: bool,
+    /// Which channel the answer goes to, when it is another one; a name that no channel has keeps it back.
+    pub output: Option<String>,
+}
+
+impl Inbound {
+    /// A message that is addressed to the agent, of a session named by its channel and conversation, from
+    /// somewhere else than this machine's terminal.
+    #[must_use]
+    pub fn new(channel: impl Into<String>, chat: impl Into<String>, prompt: Prompt) -> Self {
+        Self {
+            channel: channel.into(),
+            chat: chat.into(),
+            session: None,
+            prompt,
+            context: Vec::new(),
+            local: false,
+            is_active: true,
+            output: None,
+        }
+    }
+
+    /// The session that it names, else the one of its channel and conversation.
+    #[must_use]
+    pub fn own_session(&self) -> SessionId {
+        self.session.clone().unwrap_or_else(|| SessionId(format!("{}:{}", self.channel, self.chat)))
+    }
+}
+
+/// What a message to a channel is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OutboundKind {
+    /// An answer.
+    #[default]
+    Answer,
+    /// Something went wrong.
+    Error {
+        /// Where: `turn`, `admit_message`, `resolve_session`.
+        stage: &'static str,
+    },
+    /// What has become of messages: that they could not be taken, say.
+    Notice,
 }
 
 /// A message to a channel.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outbound {
     /// Which channel.
     pub channel: String,
@@ -156,6 +200,8 @@ pub struct Outbound {
     pub session: SessionId,
     /// The answer.
     pub text: String,
+    /// What it is.
+    pub kind: OutboundKind,
 }
 
 /// What a turn carries along: a field for what the kernel knows, a slot for each plugin's own type.
@@ -415,8 +461,9 @@ pub trait Host: Send + Sync {
     async fn call_tool(&self, ctx: &ToolContext, name: &str, args: Value) -> Result<ToolReply, ToolError>;
     /// Runs a turn inside the one of `ctx`; cancelling that one cancels it.
     async fn run_turn(&self, ctx: &ToolContext, request: TurnRequest) -> Result<TurnResult, TurnError>;
-    /// Forgets a session's waiting messages and cancels its turns, but not the turn of `caller`.
-    async fn quit(&self, session: &SessionId, caller: Option<&RunId>);
+    /// Forgets the waiting messages of the session of `ctx` and cancels its turns and commands, but not
+    /// those that `ctx` is part of.
+    async fn quit(&self, ctx: &ToolContext);
     /// A model for a tool's own use: that of `spec`, else the session's, else the configured one. Its
     /// credentials stay inside the client.
     ///

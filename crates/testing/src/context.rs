@@ -103,8 +103,8 @@ impl Host for TestHost {
         Err(TurnError::Invalid("this test host runs no turns".into()))
     }
 
-    async fn quit(&self, session: &SessionId, _caller: Option<&RunId>) {
-        self.quits.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+    async fn quit(&self, ctx: &ToolContext) {
+        self.quits.lock().unwrap_or_else(PoisonError::into_inner).push(ctx.session.clone());
     }
 
     fn command_prefix(&self) -> Option<&str> {
@@ -143,11 +143,8 @@ impl Environment for NoEnvironment {
 #[must_use]
 pub fn inbound(text: &str) -> Inbound {
     Inbound {
-        channel: "cli".into(),
-        chat: "local".into(),
         session: Some(SessionId("s".into())),
-        prompt: Prompt::Text(text.into()),
-        context: Vec::new(),
         local: true,
+        ..Inbound::new("cli", "local", Prompt::Text(text.into()))
     }
 }

@@ -62,11 +62,12 @@ pub struct Settings {
     pub context_window: Option<u64>,
     /// Whether the model sums up a conversation that no longer fits; off by default.
     pub context_summary: bool,
-    /// Which channels the gateway listens on; `None` is all, the default.
+    /// Which channels the gateway listens on: names, `all`, and `!name` for all but that one. `None` is all,
+    /// the default.
     pub enabled_channels: Option<Vec<String>>,
-    /// How long a channel waits for more messages; 1 s by default.
+    /// How long a channel waits for more after a message that is addressed to bub; 1 s by default.
     pub debounce: Duration,
-    /// The longest that messages are gathered; 10 s by default.
+    /// How long it waits after one that is not, while a conversation goes on; 10 s by default.
     pub max_wait: Duration,
     /// How long a group's conversation counts as going on; 60 s by default.
     pub active_time_window: Duration,
@@ -230,7 +231,7 @@ impl Settings {
             context_summary: values.text(&table::CONTEXT_SUMMARY).as_deref() == Some("model"),
             enabled_channels: values
                 .words(&table::ENABLED_CHANNELS)
-                .filter(|names| !names.iter().any(|it| it.eq_ignore_ascii_case("all"))),
+                .filter(|names| names.iter().any(|it| !it.eq_ignore_ascii_case("all"))),
             debounce: values.seconds(&table::DEBOUNCE_SECONDS).unwrap_or_default(),
             max_wait: values.seconds(&table::MAX_WAIT_SECONDS).unwrap_or_default(),
             active_time_window: values.seconds(&table::ACTIVE_TIME_WINDOW).unwrap_or_default(),

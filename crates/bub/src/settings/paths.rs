@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use md5::{Digest as _, Md5};
+
 use super::{Origin, layers::Layers};
 
 /// The variable that moves the home folder.
@@ -85,6 +87,13 @@ impl Paths {
     #[must_use]
     pub fn history(&self) -> PathBuf {
         self.home.join("history")
+    }
+
+    /// What was typed in a workspace.
+    #[must_use]
+    pub fn history_file(&self, workspace: &str) -> PathBuf {
+        let name: String = Md5::digest(workspace).iter().map(|byte| format!("{byte:02x}")).collect();
+        self.history().join(format!("{name}.history"))
     }
 
     /// Output of commands that is too long for memory.

@@ -145,28 +145,28 @@ pub(crate) const ENABLED_CHANNELS: Setting = setting(
     "BUB_ENABLED_CHANNELS",
     Kind::Words,
     Preset::Value("all"),
-    "Which channels the gateway listens on; `all` is every one that is set up.",
+    "Which channels the gateway listens on: names, `all` for every one that is set up, `!name` for all but that one.",
 );
 pub(crate) const DEBOUNCE_SECONDS: Setting = setting(
     "debounce_seconds",
     "BUB_DEBOUNCE_SECONDS",
     Kind::Seconds { zero: true },
     Preset::Value("1"),
-    "How long a channel waits for more messages before a turn starts, in seconds.",
+    "How long a channel waits for more after a message that is addressed to bub, in seconds; those that come meanwhile are answered in one turn.",
 );
 pub(crate) const MAX_WAIT_SECONDS: Setting = setting(
     "max_wait_seconds",
     "BUB_MAX_WAIT_SECONDS",
     Kind::Seconds { zero: true },
     Preset::Value("10"),
-    "The longest that messages are gathered before a turn starts, in seconds.",
+    "How long messages that others write in a group are gathered while a conversation goes on, in seconds.",
 );
 pub(crate) const ACTIVE_TIME_WINDOW: Setting = setting(
     "active_time_window",
     "BUB_ACTIVE_TIME_WINDOW",
     Kind::Seconds { zero: true },
     Preset::Value("60"),
-    "How long after a message in a group chat the conversation counts as going on, in seconds.",
+    "How long after a message that is addressed to bub the conversation in a group counts as going on, in seconds.",
 );
 pub(crate) const STREAM_OUTPUT: Setting = setting(
     "stream_output",

@@ -360,7 +360,7 @@ async fn a_waiting_message_is_taken_by_the_next_step() {
     let call = Script::calls([("c", "math_add", json!({"a": 1, "b": 2}))]);
     let (builder, model) = agent([call, Script::text("ok")]);
     let agent = builder.tool(Add).build().unwrap();
-    agent.steer("t", "and hurry");
+    agent.steer("t", "and hurry").unwrap();
     agent.ask(Run::new("add").tape("t")).await.unwrap();
     assert_eq!(sent(&model, 0), ["user: and hurry", "user: add"]);
     assert_eq!(sent(&model, 1), ["user: and hurry", "user: add", "assistant: ", "tool: 3"]);

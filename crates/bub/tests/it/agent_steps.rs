@@ -176,7 +176,7 @@ async fn a_decision_that_fails_ends_the_run_and_loses_no_word() {
         let first = if decision == "has_pending_messages" { Script::text("a") } else { add() };
         let (builder, _) = agent([first, Script::text("b")]);
         let agent = builder.tool(Add).steps(Fails(decision)).build().unwrap();
-        agent.steer("t", "wait for me");
+        agent.steer("t", "wait for me").unwrap();
         let err = agent.ask(Run::new("my words").tape("t")).await.unwrap_err();
         assert_eq!(err.to_string(), format!("{decision} failed: the database is away"));
         let tape = lines(&agent.tape("t")).await;

@@ -106,12 +106,9 @@ pub(crate) struct Bench {
 
 pub(crate) fn inbound(session: &str, text: &str) -> Inbound {
     Inbound {
-        channel: "test".into(),
-        chat: "c".into(),
         session: Some(SessionId(session.into())),
-        prompt: Prompt::Text(text.into()),
-        context: Vec::new(),
         local: true,
+        ..Inbound::new("test", "c", Prompt::Text(text.into()))
     }
 }
 

@@ -7,7 +7,7 @@ use bub::{
     settings::{Settings, Sources},
 };
 use bub_engine::TurnOptions;
-use bub_kernel::turn::{Inbound, Prompt, SessionId};
+use bub_kernel::turn::{Inbound, Prompt};
 use bub_testing::{ModelServer, Reply};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -32,14 +32,7 @@ async fn turn(folder: &TempDir, server: &ModelServer, model: &str, text: &str) {
     let env: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name.into(), value)).collect();
     let settings = Settings::load(Sources::new(env, folder.path(), cwd.clone())).unwrap();
     let app = Builder::new(settings, cwd).build().unwrap();
-    let inbound = Inbound {
-        channel: "test".into(),
-        chat: "c".into(),
-        session: Some(SessionId("test:c".into())),
-        prompt: Prompt::Text(text.into()),
-        context: Vec::new(),
-        local: true,
-    };
+    let inbound = Inbound { local: true, ..Inbound::new("test", "c", Prompt::Text(text.into())) };
     app.runtime().turn(inbound, TurnOptions::default()).result().await.unwrap();
     app.close().await;
 }

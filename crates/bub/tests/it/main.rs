@@ -21,6 +21,8 @@ mod environment;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod gemini;
 #[cfg(test)]
 mod media;

@@ -49,14 +49,8 @@ impl Home {
 
     async fn turn(&self, session: &str, prompt: Prompt) {
         let app = self.app();
-        let inbound = Inbound {
-            channel: "test".into(),
-            chat: "c".into(),
-            session: Some(SessionId(session.into())),
-            prompt,
-            context: Vec::new(),
-            local: true,
-        };
+        let inbound =
+            Inbound { session: Some(SessionId(session.into())), local: true, ..Inbound::new("test", "c", prompt) };
         app.runtime().turn(inbound, TurnOptions::default()).result().await.unwrap();
         app.close().await;
     }

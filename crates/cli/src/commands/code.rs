@@ -39,12 +39,9 @@ pub(crate) async fn run(args: CodeArgs, settings: Settings, workspace: PathBuf) 
     let line = format!("{}run_code code={} timeout_seconds={}", settings.command_prefix, quoted(&source), args.timeout);
     let app = super::builder(settings, workspace).events(progress(args.quiet)).build()?;
     let inbound = Inbound {
-        channel: "cli".to_owned(),
-        chat: "local".to_owned(),
         session: Some(SessionId(args.session_id.clone())),
-        prompt: Prompt::Text(line),
-        context: Vec::new(),
         local: true,
+        ..Inbound::new("cli", "local", Prompt::Text(line))
     };
     let options = TurnOptions { allowed_tools: args.tools.clone(), ..TurnOptions::default() };
     play(app, inbound, options, &mut CodePrinter).await

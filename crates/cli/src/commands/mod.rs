@@ -1,7 +1,9 @@
 //! One file per command.
 
+mod chat;
 mod code;
 mod config;
+mod gateway;
 mod list;
 mod login;
 mod models;
@@ -20,7 +22,7 @@ use bub::{
 use clap::CommandFactory as _;
 
 use crate::{
-    args::{Args, CodeArgs, Command},
+    args::{Args, CodeArgs, Command, GatewayArgs},
     error::UsageError,
     output,
 };
@@ -44,6 +46,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     match args.command {
         Command::Run(run) => run::run(run, settings, workspace).await,
+        Command::Chat(chat) => chat::run(chat, settings, workspace).await,
+        Command::Gateway(gateway) => gateway::run(&gateway, settings, workspace).await,
         Command::Code(code) => code::run(code, settings, workspace).await,
         Command::Tape(command) => tape::run(command, settings, workspace).await,
         Command::Tools { json } => list::tools(&builder(settings, workspace).build()?, json),
@@ -92,6 +96,11 @@ fn load(args: &Args) -> Result<(Settings, PathBuf)> {
     }
     if let Command::Code(CodeArgs { runner: Some(runner), .. }) = &args.command {
         sources = sources.with_override("code.runner", runner, "--runner");
+    }
+    if let Command::Gateway(GatewayArgs { enable_channel }) = &args.command
+        && !enable_channel.is_empty()
+    {
+        sources = sources.with_override("enabled_channels", enable_channel.join(","), "--enable-channel");
     }
     let settings = Settings::load(sources)?;
     let workspace = args.workspace.as_ref().map_or_else(|| cwd.clone(), |it| cwd.join(it));

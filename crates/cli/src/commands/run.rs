@@ -29,13 +29,12 @@ pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -
     let message = message(args.message.as_deref())?;
     let session = args.session_id.clone().unwrap_or_else(|| format!("{}:{}", args.channel, args.chat_id));
     let app = super::builder(settings, workspace).build()?;
+    let prompt = prompt(&app, message, &args.attach).await?;
     let inbound = Inbound {
-        channel: args.channel.clone(),
-        chat: args.chat_id.clone(),
         session: Some(SessionId(session.clone())),
-        prompt: prompt(&app, message, &args.attach).await?,
         context: vec![("sender_id".to_owned(), args.sender_id.clone())],
         local: args.channel == "cli",
+        ..Inbound::new(args.channel.clone(), args.chat_id.clone(), prompt)
     };
     let options = TurnOptions {
         model: args.model.clone(),

@@ -1,5 +1,6 @@
 //! How a turn looks while it goes on.
 
+pub(crate) mod chat;
 pub(crate) mod json;
 pub(crate) mod safe;
 pub(crate) mod text;

@@ -42,6 +42,8 @@ pub(crate) struct TextPrinter {
     tells_error: bool,
     /// The calls that run subagents, whose progress is shown.
     subagents: HashSet<String>,
+    /// Characters of thinking that were not shown and not told of.
+    n_thought: usize,
 }
 
 impl TextPrinter {
@@ -58,7 +60,19 @@ impl TextPrinter {
             shown: String::new(),
             tells_error: false,
             subagents: HashSet::new(),
+            n_thought: 0,
         }
+    }
+
+    /// The same, printing its answer whole at the end: for a turn beside one that is shown as it comes.
+    pub(crate) fn at_end(mut self) -> Self {
+        self.is_live = false;
+        self
+    }
+
+    /// Ends the line that is being written, so that something else may be printed.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        self.end_line()
     }
 
     /// What is left to print of a command's output, when it was shown while it came.
@@ -101,6 +115,14 @@ impl TextPrinter {
 
 impl Printer for TextPrinter {
     fn event(&mut self, event: &TurnEvent) -> io::Result<()> {
+        if let TurnEvent::Reasoning(delta) = event {
+            self.n_thought += delta.chars().count();
+            return Ok(());
+        }
+        if self.n_thought > 0 {
+            let n_chars = std::mem::take(&mut self.n_thought);
+            self.aside(&format!("[+] Thinking ({n_chars} chars hidden)"))?;
+        }
         match event {
             TurnEvent::ToolProgress { text, .. } if self.is_live && !self.has_model => {
                 if self.shown.len() < MAX_SHOWN_BYTES {

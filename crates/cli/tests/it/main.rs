@@ -1,6 +1,8 @@
 //! The program as a person runs it: real processes, real files, a model server on loopback.
 
 #[cfg(test)]
+mod chat;
+#[cfg(test)]
 mod code;
 #[cfg(test)]
 mod commands;
@@ -18,6 +20,8 @@ mod kills;
 mod model;
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+mod pty;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]

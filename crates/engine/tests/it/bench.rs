@@ -132,6 +132,24 @@ impl Tool for Cut {
     }
 }
 
+/// Stops everything else of the session.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct LeaveArgs {}
+
+pub(crate) struct Leave;
+
+impl Tool for Leave {
+    const NAME: &'static str = "leave";
+    const EXPOSURE: Exposure = Exposure::Command;
+    type Args = LeaveArgs;
+    type Output = String;
+
+    async fn call(&self, ctx: &ToolContext, _: LeaveArgs) -> Result<String, ToolError> {
+        ctx.host.quit(ctx).await;
+        Ok("left".into())
+    }
+}
+
 pub(crate) struct Bench {
     pub(crate) runtime: Runtime,
     pub(crate) model: Arc<ScriptedModel>,
@@ -155,7 +173,7 @@ impl Setup {
         let mut registry = Registry::default();
         let sleep = Sleep::default();
         let most = sleep.most.clone();
-        registry.tool(Echo).tool(Fail).tool(sleep).tool(Cut).models(model.clone());
+        registry.tool(Echo).tool(Fail).tool(sleep).tool(Cut).tool(Leave).models(model.clone());
         for tool in self.tools {
             registry.tool(tool);
         }

@@ -12,12 +12,12 @@ use bub_kernel::{
     hooks::{Hooks, ModelStep, ToolCall, ToolStep},
     model::ModelRequest,
     tool::{ToolContext, ToolReply},
-    turn::{Prompt, SessionId, TurnState},
+    turn::{SessionId, TurnState},
 };
 use bub_testing::Script;
 use serde_json::json;
 
-use crate::bench::Setup;
+use crate::bench::{Setup, inbound};
 
 struct Policy(&'static str);
 
@@ -148,7 +148,7 @@ async fn events_come_in_the_order_of_the_run() {
     let log = log_all(&mut events);
     let bench = Setup { events, ..Setup::default() }
         .start([Script::calls([("a", "say_echo", json!({"text": "x"}))]), Script::text("ok")]);
-    bench.runtime.steer(&SessionId("s".into()), &Prompt::Text("also".into()));
+    bench.runtime.steer(&SessionId("s".into()), inbound("also")).unwrap();
     bench.say("go").await.unwrap();
     bench.say(",say.echo y").await.unwrap();
     assert_eq!(

@@ -11,6 +11,8 @@ mod executor;
 #[cfg(test)]
 mod fallback;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod hooks;
 #[cfg(test)]
 mod nested;

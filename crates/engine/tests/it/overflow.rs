@@ -172,7 +172,7 @@ async fn r094_a_long_run_of_calls_is_cut_as_a_whole() {
 async fn messages_that_came_meanwhile_are_not_lost_in_a_rescue() {
     let bench = Bench::new([Script::text("aye"), too_long(), Script::text("rescued")]);
     bench.say("first").await.unwrap();
-    bench.runtime.steer(&SessionId("s".into()), &Prompt::Text("and hurry".into()));
+    bench.runtime.steer(&SessionId("s".into()), crate::bench::inbound("and hurry")).unwrap();
     bench.say("second").await.unwrap();
     assert_eq!(bench.sent(2), ["user: and hurry", "user: second"]);
 }

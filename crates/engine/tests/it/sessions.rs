@@ -44,7 +44,7 @@ async fn waiting_messages_make_another_step() {
     let bench = Bench::new([Script::text("first").delay(Duration::from_millis(50)), Script::text("second")]);
     let mut stream = bench.runtime.turn(inbound("go"), TurnOptions::default());
     stream.next().await;
-    bench.runtime.steer(&SessionId("s".into()), &bub_kernel::turn::Prompt::Text("and this".into()));
+    bench.runtime.steer(&SessionId("s".into()), inbound("and this")).unwrap();
     assert_eq!(stream.result().await.unwrap().answer, "second");
     assert_eq!(bench.sent(1), ["user: go", "assistant: first", "user: and this"]);
 }

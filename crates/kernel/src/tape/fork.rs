@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::{
-    Archive, Entry, EntryStream, Journal, NewEntry, Pending, PendingTape, Record, Slice, Tape, TapeError, TapeName,
-    TapeQuery, TapeStats, TapeStore, media,
+    Archive, Entry, EntryStream, Journal, NewEntry, Pending, PendingTape, Record, SESSION_START, Slice, Tape,
+    TapeError, TapeName, TapeQuery, TapeStats, TapeStore, first_state, media,
     memory::{push_numbered, stats_of},
     stream,
 };
+
+/// The entries that a tape begins with: its first anchor, and the event of that.
+const N_BEGINNING: usize = 2;
 
 /// A turn's private view: it reads through to the tape, and keeps what is written until it is
 /// committed. Dropping it discards what it holds; a journalled one leaves its journal then, as a killed
@@ -56,6 +59,12 @@ impl TapeFork {
                 main.entries.push(Arc::new(merge_failed(&name, &err).dated(&*self.parent.clock)));
             }
         }
+        // Of two turns that began together on an empty tape, the second would hide the first behind the anchor
+        // that it began with.
+        let is_begun = main.entries.first().is_some_and(|it| is_beginning(it));
+        if !main.is_reset && is_begun && self.parent.has_anchor().await? {
+            main.entries.drain(..N_BEGINNING.min(main.entries.len()));
+        }
         merge(&*self.parent.store, &self.parent.name, main).await?;
         self.discard();
         Ok(())
@@ -75,6 +84,11 @@ impl Drop for TapeFork {
             journal.leave();
         }
     }
+}
+
+/// Whether this is the anchor that a new tape is given.
+fn is_beginning(entry: &Entry) -> bool {
+    entry.is_anchor(Some(SESSION_START)) && entry.payload.get("state") == Some(&first_state())
 }
 
 async fn merge(store: &dyn TapeStore, tape: &TapeName, mut pending: PendingTape) -> Result<(), TapeError> {

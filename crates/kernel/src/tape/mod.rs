@@ -34,6 +34,11 @@ use crate::{clock, clock::Clock};
 /// The anchor that every tape begins with.
 pub const SESSION_START: &str = "session/start";
 
+/// What the first anchor of a new tape says.
+fn first_state() -> Value {
+    json!({"owner": "human"})
+}
+
 /// Why the tape failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -281,15 +286,20 @@ impl Tape {
 
     /// Sets the first anchor of a tape that has none.
     pub async fn bootstrap(&self) -> Result<(), TapeError> {
+        if !self.has_anchor().await? {
+            self.handoff(SESSION_START, first_state()).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has been begun.
+    async fn has_anchor(&self) -> Result<bool, TapeError> {
         if self.store.is_empty(&self.name) == Some(true) {
-            return self.handoff(SESSION_START, json!({"owner": "human"})).await;
+            return Ok(false);
         }
         // Tapes begin with an anchor, so the first one is found at once, however long the tape is.
         let anchors = TapeQuery::default().kind(EntryKind::Anchor).limit(1);
-        if self.read(&anchors).await?.is_empty() {
-            self.handoff(SESSION_START, json!({"owner": "human"})).await?;
-        }
-        Ok(())
+        Ok(!self.read(&anchors).await?.is_empty())
     }
 
     /// Sets the first anchor of a tape that has no entry yet. Cheaper than [`Tape::bootstrap`], for those
@@ -337,7 +347,7 @@ impl Tape {
             sidecar_archives.push((sidecar, done));
         }
         self.store.replace(&self.name, &[]).await?;
-        let mut state = json!({"owner": "human"});
+        let mut state = first_state();
         if let (Some(object), Some(path)) = (state.as_object_mut(), &archived) {
             object.insert("archived".into(), path.clone().into());
         }

@@ -32,7 +32,7 @@ impl Tool for Quit {
 
     async fn call(&self, ctx: &ToolContext, _: QuitArgs) -> Result<String, ToolError> {
         self.shells.terminate_session(&ctx.session).await;
-        ctx.host.quit(&ctx.session, Some(&ctx.run)).await;
+        ctx.host.quit(ctx).await;
         Ok("Session tasks stopped.".into())
     }
 }

@@ -8,7 +8,7 @@ use bub_kernel::{
     message::{Message, Role},
     tape::{Entry, EntryKind, NewEntry, Tape, TapeName, TapeQuery, TapeStore},
     tool::{Tool, ToolContext, ToolReply, erase},
-    turn::{Host, RunId, SessionId, TurnError, TurnRequest, TurnResult},
+    turn::{Host, TurnError, TurnRequest, TurnResult},
 };
 use bub_testing::{NoEnvironment, TestHost, call, context, try_call};
 use bub_tools::tape::{TapeAnchors, TapeHandoff, TapeInfo, TapeReset, TapeSearch};
@@ -329,8 +329,8 @@ impl Host for Windowed {
         TestHost::default().run_turn(ctx, request).await
     }
 
-    async fn quit(&self, session: &SessionId, caller: Option<&RunId>) {
-        TestHost::default().quit(session, caller).await;
+    async fn quit(&self, ctx: &ToolContext) {
+        TestHost::default().quit(ctx).await;
     }
 
     async fn context_window(&self, _: &ToolContext) -> Option<u64> {

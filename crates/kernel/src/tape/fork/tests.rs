@@ -124,3 +124,21 @@ async fn an_anchor_that_is_in_neither_half_is_an_error() {
     assert_eq!(error(TapeQuery::default().after_anchor("x")).await, "Anchor 'x' was not found.");
     assert_eq!(error(TapeQuery::default().between_anchors("x", "y")).await, "Anchor 'x' was not found.");
 }
+
+#[tokio::test]
+async fn forks_that_began_an_empty_tape_together_leave_one_beginning() {
+    let tape = Tape::new(TapeName::free("t"), Arc::new(MemoryStore::default()), Arc::new(FixedClock::default()));
+    let (first, second) = (tape.fork(), tape.fork());
+    for (fork, text) in [(&first, "one"), (&second, "two")] {
+        fork.tape().bootstrap().await.unwrap();
+        fork.tape().append_event(text, Value::Null).await.unwrap();
+    }
+    second.commit().await.unwrap();
+    first.commit().await.unwrap();
+    // An anchor of the same name that somebody sets is another matter.
+    let third = tape.fork();
+    third.tape().handoff(SESSION_START, serde_json::json!({"summary": "x"})).await.unwrap();
+    assert_eq!(names(&tape, TapeQuery::default().after_last_anchor()).await, ["2:handoff", "3:two", "4:one"]);
+    third.commit().await.unwrap();
+    assert_eq!(names(&tape, TapeQuery::default().after_last_anchor()).await, ["6:handoff"]);
+}
