@@ -33,6 +33,8 @@ const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Http {
     base: Url,
+    /// What the base's path may end with although paths below it begin with it too.
+    overlaps: Vec<&'static str>,
     headers: HeaderMap,
     pub(crate) timeouts: Timeouts,
     client: OnceLock<Result<Client, String>>,
@@ -49,7 +51,13 @@ impl Http {
             // The base itself is not repeated: it may hold a password.
             format!("the api_base of provider '{}' {err}", config.name)
         })?;
-        Ok(Self { base, headers: headers(config)?, timeouts: config.timeouts, client: OnceLock::new() })
+        Ok(Self {
+            base,
+            overlaps: config.kind.overlaps(),
+            headers: headers(config)?,
+            timeouts: config.timeouts,
+            client: OnceLock::new(),
+        })
     }
 
     /// The host with its port, for people.
@@ -77,7 +85,7 @@ impl Http {
     async fn send(&self, method: Method, path: &str, more: &HeaderMap, body: Bytes) -> Result<Response, Failure> {
         let mut url = self.base.clone();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        url.set_path(&joined(self.base.path(), path, &self.overlaps));
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             url.query_pairs_mut().append_pair(&key, &value);
         }
@@ -192,6 +200,16 @@ fn base_url(base: &str, default_path: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// The path of a base with one below it. If the latter begins with one of `overlaps`, one that the
+/// base ends with already gives way.
+fn joined(base: &str, path: &str, overlaps: &[&str]) -> String {
+    let base = base.trim_end_matches('/');
+    let brings = |start: &str| path.strip_prefix(start).is_some_and(|it| it.starts_with('/'));
+    let known = if overlaps.iter().any(|it| brings(it)) { overlaps } else { &[] };
+    let base = known.iter().find_map(|it| base.strip_suffix(it)).unwrap_or(base);
+    format!("{base}{path}")
+}
+
 fn headers(config: &ProviderConfig) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -264,6 +282,7 @@ pub(crate) fn deepest(err: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{kind::ProviderKind, wire::Wire};
 
     #[test]
     fn base_urls_of_every_form_lead_to_the_endpoint() {
@@ -282,6 +301,32 @@ mod tests {
         for bad in ["", "h", "localhost:11434", "ftp://h", "http://", "file:///x"] {
             assert!(base_url(bad, "").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_a_base_ends_with_does_not_come_twice() {
+        let check = |kind: ProviderKind, base: &str, wire: Wire, expected: &str| {
+            let path = format!("{}{}", kind.wire_path(wire), wire.path("m"));
+            assert_eq!(joined(base, &path, &kind.overlaps()), expected, "{kind} {base} {wire}");
+        };
+        for base in ["", "/", "/v1", "/v1/", "/anthropic", "/anthropic/v1"] {
+            check(ProviderKind::MiniMax, base, Wire::Chat, "/v1/chat/completions");
+            check(ProviderKind::MiniMax, base, Wire::Messages, "/anthropic/v1/messages");
+            assert_eq!(
+                joined(base, ProviderKind::MiniMax.list_path(), &ProviderKind::MiniMax.overlaps()),
+                "/v1/models"
+            );
+        }
+        for base in ["", "/v1", "/anthropic", "/anthropic/v1/"] {
+            check(ProviderKind::DeepSeek, base, Wire::Messages, "/anthropic/v1/messages");
+        }
+        check(ProviderKind::DeepSeek, "/proxy/anthropic", Wire::Messages, "/proxy/anthropic/v1/messages");
+        check(ProviderKind::DeepSeek, "/v1", Wire::Chat, "/v1/chat/completions");
+        check(ProviderKind::GithubCopilot, "/v1", Wire::Messages, "/v1/messages");
+        check(ProviderKind::GithubCopilot, "/v1", Wire::Chat, "/v1/chat/completions");
+        check(ProviderKind::OpenAiCompatible, "/anthropic/v1", Wire::Chat, "/anthropic/v1/chat/completions");
+        check(ProviderKind::Anthropic, "/v1", Wire::Messages, "/v1/messages");
+        check(ProviderKind::MiniMax, "/myanthropic-v1", Wire::Chat, "/myanthropic-v1/v1/chat/completions");
     }
 
     #[test]

@@ -273,6 +273,17 @@ impl ProviderKind {
         }
     }
 
+    /// What a base URL may end with although paths below it begin with it too: the starts and ends of its
+    /// wires' paths, the longest first.
+    pub(crate) fn overlaps(self) -> Vec<&'static str> {
+        let paths = self.wires().iter().map(|wire| self.wire_path(*wire));
+        let cuts = paths.flat_map(|path| path.match_indices('/').flat_map(|(at, _)| [path.get(..at), path.get(at..)]));
+        let mut found: Vec<&str> = cuts.flatten().filter(|it| !it.is_empty()).collect();
+        found.sort_by_key(|it| std::cmp::Reverse(it.len()));
+        found.dedup();
+        found
+    }
+
     /// Where the list of models is, below the base URL.
     pub(crate) fn list_path(self) -> &'static str {
         match self {

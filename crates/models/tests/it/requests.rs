@@ -5,6 +5,7 @@ use bub_kernel::{
     message::{Media, MediaKind, MediaSource, Part, ToolCallRequest},
     tool::{Exposure, ToolSpec},
 };
+use bub_models::Wire;
 use serde_json::{Map, Value, json};
 
 fn call(id: &str) -> ToolCallRequest {
@@ -108,6 +109,27 @@ async fn bases_with_a_slash_or_without_a_path_work() {
         let (_, err) = ask(&client(config)).await;
         assert!(err.is_none(), "{err:?}");
         assert_eq!(server.requests().last().unwrap().path, path);
+    }
+}
+
+#[tokio::test]
+async fn bases_that_end_where_a_wires_path_begins_do_not_get_it_twice() {
+    let server = ModelServer::with(|_| Reply::text("x"));
+    for (kind, wire, base, path) in [
+        (ProviderKind::MiniMax, Wire::Chat, "/v1", "/v1/chat/completions"),
+        (ProviderKind::MiniMax, Wire::Messages, "/v1/", "/anthropic/v1/messages"),
+        (ProviderKind::MiniMax, Wire::Messages, "/anthropic", "/anthropic/v1/messages"),
+        (ProviderKind::DeepSeek, Wire::Messages, "/anthropic", "/anthropic/v1/messages"),
+        (ProviderKind::DeepSeek, Wire::Messages, "/anthropic/v1/messages", "/anthropic/v1/messages"),
+        (ProviderKind::DeepSeek, Wire::Chat, "/v1", "/v1/chat/completions"),
+    ] {
+        let mut config = config(&server);
+        config.kind = kind;
+        config.api_format = Some(wire);
+        config.api_base = Some(format!("http://{}{base}", server.address()));
+        // What the server says is of no interest, and not of every wire.
+        ask(&client(config)).await;
+        assert_eq!(server.requests().last().unwrap().path, path, "{kind} {base}");
     }
 }
 
