@@ -53,7 +53,7 @@ pub(crate) fn of_event(error: &Value) -> ModelError {
         ModelError::Overloaded { message, retry_after: words.retry_after }
     } else if has(&["authentication", "unauthenticated", "api_key", "permission", "unauthorized"]) {
         ModelError::Auth(message)
-    } else if has(&["content_filter", "content_policy"]) {
+    } else if is_filtered(&words.message, &words.code) {
         ModelError::ContentFilter(message)
     } else if has(&["invalid_", "not_found", "unsupported", "image_", "billing"]) {
         ModelError::Rejected { status: None, message }
@@ -74,12 +74,18 @@ fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelEr
             ModelError::ContextLength(message)
         }
         413 if code.contains("request_too_large") => ModelError::ContextLength(message),
-        400 if code.contains("content_filter") || code.contains("content_policy") => ModelError::ContentFilter(message),
+        400 if is_filtered(&message, &code) => ModelError::ContentFilter(message),
         429 => ModelError::RateLimited { message, retry_after },
         503 | 529 => ModelError::Overloaded { message: format!("{message} (HTTP {status})"), retry_after },
         500.. => ModelError::Failed { status: Some(status), message },
         _ => ModelError::Rejected { status: Some(status), message },
     }
+}
+
+/// Whether a provider's filter withheld the answer; Anthropic says it in words alone.
+fn is_filtered(message: &str, code: &str) -> bool {
+    ["content_filter", "content_policy"].iter().any(|it| code.contains(it))
+        || message.to_lowercase().contains("content filtering policy")
 }
 
 /// Whether a provider's words say that the conversation is too long for the model.
@@ -276,6 +282,9 @@ mod tests {
             r#"ContextLength("no: This model's maximum context is 8192")"#,
         );
         check(400, r#"{"error":{"message":"no","code":"content_filter"}}"#, r#"ContentFilter("no")"#);
+        let words = "Output blocked by content filtering policy";
+        let anthropic = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
+        check(400, &anthropic.to_string(), &format!("ContentFilter({words:?})"));
     }
 
     #[test]

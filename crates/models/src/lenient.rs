@@ -1,5 +1,5 @@
 //! Reading JSON that is not quite right: half characters, half surrogate pairs, keys that occur
-//! twice (the last one counts), fields of another type than they should have (taken for absent).
+//! twice (the last one counts), numbers that are too large, fields of another type than they should have (taken for absent).
 
 use std::{borrow::Cow, fmt};
 
@@ -16,7 +16,8 @@ use serde_json::Value;
 pub(crate) fn parse<T: DeserializeOwned>(data: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(data).or_else(|_| {
         let text = String::from_utf8_lossy(data);
-        serde_json::from_value(serde_json::from_str::<Value>(&mend_surrogates(&text))?)
+        let text = mend_surrogates(&text);
+        serde_json::from_value(serde_json::from_str::<Value>(&mend_numbers(&text))?)
     })
 }
 
@@ -50,6 +51,38 @@ fn mend_surrogates(text: &str) -> Cow<'_, str> {
         mended.push_str(kept.unwrap_or_default());
         at += length;
     }
+    Cow::Owned(mended)
+}
+
+/// Replaces each number that is larger than any that can be read by the largest one.
+fn mend_numbers(text: &str) -> Cow<'_, str> {
+    let is_number = |it: char| it.is_ascii_digit() || matches!(it, '+' | '-' | '.' | 'e' | 'E');
+    let mut mended = String::new();
+    // What of the text is in `mended`.
+    let mut n_done = 0;
+    let (mut in_string, mut is_escaped, mut start) = (false, false, None);
+    for (at, it) in text.char_indices() {
+        if in_string {
+            in_string = is_escaped || it != '"';
+            is_escaped = it == '\\' && !is_escaped;
+            continue;
+        }
+        in_string = it == '"';
+        if is_number(it) {
+            start.get_or_insert(at);
+            continue;
+        }
+        let number = start.take().and_then(|start| Some((start, text.get(start..at)?.parse::<f64>().ok()?)));
+        if let Some((start, number)) = number.filter(|(_, it)| it.is_infinite()) {
+            mended.push_str(text.get(n_done..start).unwrap_or_default());
+            mended.push_str(if number > 0.0 { "1e308" } else { "-1e308" });
+            n_done = at;
+        }
+    }
+    if n_done == 0 {
+        return Cow::Borrowed(text);
+    }
+    mended.push_str(text.get(n_done..).unwrap_or_default());
     Cow::Owned(mended)
 }
 
@@ -157,3 +190,23 @@ forgiving!(json_text -> Option<String> {
 });
 
 pub(crate) use forgiving;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_that_are_too_large_are_the_largest() {
+        let check =
+            |text: &str, expected: Value| assert_eq!(parse::<Value>(text.as_bytes()).unwrap(), expected, "{text}");
+        check(r#"{"a":1e400,"b":[-1E+999, 2.5e1]}"#, json!({"a": 1e308, "b": [-1e308, 25.0]}));
+        check(
+            r#"{"a":1e400,"1e400":"1e400 \\\" 1e400 ","é":1}"#,
+            json!({"a": 1e308, "1e400": "1e400 \\\" 1e400 ", "é": 1}),
+        );
+        for bad in ["1e400x", "[1e400", "{1e400}", "--1e400", "1e400"] {
+            assert!(parse::<Vec<Value>>(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}
