@@ -480,7 +480,9 @@ fn input_part(part: &Part) -> Result<Option<WirePart<'_>>, ModelError> {
 fn image_url(media: &Media) -> Result<Cow<'_, str>, ModelError> {
     let Media { kind, media_type, source } = media;
     match (kind, source) {
-        (MediaKind::Audio | MediaKind::Video, _) => Err(refused(Wire::Responses, kind.as_str())),
+        (MediaKind::Audio | MediaKind::Video, _) => {
+            Err(ModelError::Unsupported(format!("responses take pictures, not {}", kind.as_str())))
+        }
         (MediaKind::Image, MediaSource::Data(data)) => {
             let media_type = if media_type.is_empty() { "image/png" } else { media_type };
             Ok(format!("data:{media_type};base64,{data}").into())

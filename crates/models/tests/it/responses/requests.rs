@@ -148,8 +148,8 @@ async fn what_this_wire_does_not_know_is_refused_before_a_request() {
     assert!(refusal(&it).await.contains("'messages' cannot be offered by 'responses'"));
     assert!(refusal(&with(|it| it.temperature = Some(f64::NAN))).await.contains("temperature must be a number"));
     for (part, expected) in [
-        (media(MediaKind::Audio, "audio/wav", MediaSource::Data("A".into())), "knows no audio"),
-        (media(MediaKind::Video, "video/mp4", MediaSource::Url("https://x/y".into())), "knows no video"),
+        (media(MediaKind::Audio, "audio/wav", MediaSource::Data("A".into())), "take pictures, not audio"),
+        (media(MediaKind::Video, "video/mp4", MediaSource::Url("https://x/y".into())), "take pictures, not video"),
         (media(MediaKind::Image, "image/png", MediaSource::Url("sha256:00".into())), "not as 'sha256:00'"),
     ] {
         let text = refusal(&request(vec![Message::parts(Role::User, vec![part])])).await;
