@@ -107,7 +107,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(reply: Value, expected: &[(&str, Option<u64>, Option<u64>, Option<f64>)], next: Option<&str>) {
+    /// Id, window, the most tokens of one answer, price of what is read.
+    type Told<'a> = (&'a str, Option<u64>, Option<u64>, Option<f64>);
+
+    fn check(reply: Value, expected: &[Told<'_>], next: Option<&str>) {
         let page = read(reply.to_string().as_bytes()).unwrap();
         let found: Vec<_> = page
             .models

@@ -112,9 +112,9 @@ async fn what_is_no_login_is_told_with_the_next_step() {
         let bench = Bench::new(&Value::Null, "x", false);
         let file = bench.folder.path().join("auth.json");
         if login.is_empty() {
-            fs::remove_file(file).unwrap()
+            fs::remove_file(file).unwrap();
         } else {
-            fs::write(file, login).unwrap()
+            fs::write(file, login).unwrap();
         }
         let text = ask(&bench.client()).await.1.unwrap().to_string();
         assert!(text.contains(expected) && text.contains("bub login codex"), "{text}");
