@@ -37,6 +37,8 @@ pub(crate) struct TextPrinter {
     in_line: bool,
     /// Whether a model has been asked, so that what tools print is no answer.
     has_model: bool,
+    /// Whether a model has answered, if only with thinking.
+    has_answer: bool,
     /// What a typed command has printed while it ran.
     shown: String,
     tells_error: bool,
@@ -57,6 +59,7 @@ impl TextPrinter {
             written: Instant::now(),
             in_line: false,
             has_model: false,
+            has_answer: false,
             shown: String::new(),
             tells_error: false,
             subagents: HashSet::new(),
@@ -158,6 +161,10 @@ impl Printer for TextPrinter {
                 }
                 Ok(())
             }
+            TurnEvent::Usage { .. } => {
+                self.has_answer = true;
+                Ok(())
+            }
             TurnEvent::Notice(notice) => self.aside(notice),
             TurnEvent::Citation(it) => match &it.title {
                 Some(title) => self.aside(&safe_line(&format!("source: {title} <{}>", it.url))),
@@ -176,7 +183,16 @@ impl Printer for TextPrinter {
     }
 
     fn finished(&mut self, result: &TurnResult) -> io::Result<()> {
-        if self.is_live { self.end_line() } else { output::line(&result.answer) }
+        if self.is_live {
+            self.end_line()?;
+        } else {
+            output::line(&result.answer)?;
+        }
+        // Silence could be taken for a failure that nobody tells.
+        if self.has_answer && result.answer.trim().is_empty() {
+            return self.aside("the model gave no answer");
+        }
+        Ok(())
     }
 
     fn failed(&mut self, err: &TurnError) -> io::Result<()> {

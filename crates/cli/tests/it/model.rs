@@ -176,6 +176,21 @@ fn r166_a_made_up_tool_does_not_end_the_turn() {
 }
 
 #[test]
+fn r170_an_answer_without_words_is_told_and_not_asked_for_again() {
+    let server = ModelServer::start();
+    server.reply(Reply::deltas([]).reasoning("hm"));
+    let home = TestHome::with_model(&server);
+    let output = home.run(&["run", "hi"]);
+    let told = output.err.clone();
+    assert_eq!(output.ok().trim(), "");
+    assert!(told.contains("the model gave no answer"), "{told}");
+    assert_eq!(server.chats().len(), 1);
+    // A command that prints nothing is no such case.
+    let output = home.run(&["run", ",bash cmd=true"]);
+    assert!(!output.err.contains("no answer"), "{}", output.err);
+}
+
+#[test]
 fn credentials_reach_neither_commands_nor_the_model() {
     let server = ModelServer::start();
     server.reply(Reply::calls([("c1", "bash", json!({"command": "env; cat key.txt"}))])).reply(Reply::text("done"));
