@@ -103,7 +103,18 @@ pub fn tidy() -> Result<bool> {
 /// When cargo can't be run.
 pub fn docs() -> Result<bool> {
     let mut command = cargo();
-    command.args(["test", "--quiet", "--locked", "--package", "bub", "--test", "it", "reference_page"]);
+    command.args([
+        "test",
+        "--quiet",
+        "--locked",
+        "--package",
+        "bub",
+        "--package",
+        "bub-models",
+        "--test",
+        "it",
+        "reference_page",
+    ]);
     run("reference pages", command.env("UPDATE_EXPECT", "1"))
 }
 

@@ -37,7 +37,11 @@ async fn r188_any_line_end_gives_the_same_answer() {
     }
 }
 
-/// Sends a stream in two packets, cut at each of its bytes in turn, and looks at what comes of it.
+/// How far the cuts of one reply are apart, in bytes.
+const STRIDE: usize = 24;
+
+/// Sends a stream in packets until it has been cut at each of its bytes, and looks at what comes of it
+/// each time.
 pub(crate) async fn at_each_byte(
     config: impl Fn(&ModelServer) -> ProviderConfig,
     stream: &[u8],
@@ -45,12 +49,15 @@ pub(crate) async fn at_each_byte(
 ) {
     let server = ModelServer::start();
     let client = client(config(&server));
-    for at in 1..stream.len() {
-        let (before, after) = stream.split_at(at);
-        server.reply(Reply::raw_sse([before, after]));
+    for first in 1..=STRIDE.min(stream.len()) {
+        let (before, after) = stream.split_at(first);
+        server.reply(Reply::raw_sse([before].into_iter().chain(after.chunks(STRIDE))));
         let (events, err) = ask(&client).await;
-        check(&events, err, &format!("cut at {at}"));
+        check(&events, err, &format!("cut at {first} and every {STRIDE} bytes"));
     }
+    server.reply(Reply::raw_sse([stream]).pieces_of(1));
+    let (events, err) = ask(&client).await;
+    check(&events, err, "cut everywhere");
 }
 
 #[tokio::test]

@@ -12,11 +12,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Arc, Duration, Message, ModelError, ModelEvent, ModelOptions, ModelProvider as _, ModelRequest, ModelServer,
-    Provider, ProviderConfig, ProviderKind, Reply, Role, ask, calls_of, client, hello, request, send, text_of,
+    Provider, ProviderConfig, ProviderKind, Reply, Role, answer_of, ask, calls_of, client, hello, request, send,
+    text_of,
 };
 
 /// Settings for that server, named as the service is.
-fn config(server: &ModelServer) -> ProviderConfig {
+pub(crate) fn config(server: &ModelServer) -> ProviderConfig {
     let mut config = super::config(server);
     config.name = "google".into();
     config.kind = ProviderKind::Google;
@@ -30,7 +31,7 @@ fn stream(events: impl IntoIterator<Item = Value>) -> Reply {
 }
 
 /// An event with these parts.
-fn parts(parts: Value) -> Value {
+pub(crate) fn parts(parts: Value) -> Value {
     json!({"candidates": [{"content": {"parts": parts, "role": "model"}, "index": 0}], "modelVersion": "m"})
 }
 
@@ -68,19 +69,6 @@ fn lines(events: &[ModelEvent]) -> Vec<String> {
             other => format!("{other:?}"),
         })
         .collect()
-}
-
-/// The assistant message that a turn makes of these events.
-fn answer_of(events: &[ModelEvent]) -> Message {
-    let mut message = Message::text(Role::Assistant, text_of(events));
-    for event in events {
-        match event {
-            ModelEvent::ToolCall(call) => message.tool_calls.push(call.clone()),
-            ModelEvent::ProviderData(data) => message.parts.push(Part::ProviderData(data.clone())),
-            _ => (),
-        }
-    }
-    message
 }
 
 /// The contents that the server got last.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod answers;
+mod conformance;
 mod cuts;
 mod embeddings;
 mod failures;
@@ -16,7 +17,7 @@ mod retries;
 use std::{sync::Arc, time::Duration};
 
 use bub_kernel::{
-    message::{Message, Role},
+    message::{Message, Part, Role},
     model::{ModelClient, ModelError, ModelEvent, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
@@ -92,4 +93,20 @@ fn calls_of(events: &[ModelEvent]) -> Vec<(String, String, String)> {
             _ => None,
         })
         .collect()
+}
+
+/// The assistant message of an answer, as a tape has it.
+fn answer_of(events: &[ModelEvent]) -> Message {
+    let mut said = Message::parts(Role::Assistant, Vec::new());
+    for event in events {
+        match event {
+            ModelEvent::Reasoning(words) => said.parts.push(Part::Reasoning(words.clone())),
+            ModelEvent::ProviderData(data) => said.parts.push(Part::ProviderData(data.clone())),
+            ModelEvent::Media(media) => said.parts.push(Part::Media(media.clone())),
+            ModelEvent::ToolCall(call) => said.tool_calls.push(call.clone()),
+            _ => (),
+        }
+    }
+    said.parts.push(Part::Text(text_of(events)));
+    Message::from_payload(&said.to_payload()).unwrap()
 }

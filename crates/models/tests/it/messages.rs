@@ -16,12 +16,12 @@ pub(crate) fn anthropic(server: &ModelServer) -> ProviderConfig {
 }
 
 /// A stream of these events, as Anthropic writes them.
-fn stream(events: impl IntoIterator<Item = Value>) -> String {
+pub(crate) fn stream(events: impl IntoIterator<Item = Value>) -> String {
     let line = |it: Value| format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap_or_default());
     events.into_iter().map(line).collect()
 }
 
-fn start() -> Value {
+pub(crate) fn start() -> Value {
     let usage =
         json!({"input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1});
     json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m",
@@ -29,25 +29,25 @@ fn start() -> Value {
 }
 
 /// What begins, fills and ends a block.
-fn block(index: usize, block: Value, deltas: impl IntoIterator<Item = Value>) -> Vec<Value> {
+pub(crate) fn block(index: usize, block: Value, deltas: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let mut events = vec![json!({"type": "content_block_start", "index": index, "content_block": block})];
     events.extend(deltas.into_iter().map(|it| json!({"type": "content_block_delta", "index": index, "delta": it})));
     events.push(json!({"type": "content_block_stop", "index": index}));
     events
 }
 
-fn text(index: usize, pieces: &[&str]) -> Vec<Value> {
+pub(crate) fn text(index: usize, pieces: &[&str]) -> Vec<Value> {
     let deltas = pieces.iter().map(|it| json!({"type": "text_delta", "text": it}));
     block(index, json!({"type": "text", "text": ""}), deltas)
 }
 
-fn thinking(index: usize, pieces: &[&str], signature: &str) -> Vec<Value> {
+pub(crate) fn thinking(index: usize, pieces: &[&str], signature: &str) -> Vec<Value> {
     let words = pieces.iter().map(|it| json!({"type": "thinking_delta", "thinking": it}));
     let signature = json!({"type": "signature_delta", "signature": signature});
     block(index, json!({"type": "thinking", "thinking": "", "signature": ""}), words.chain([signature]))
 }
 
-fn tool_use(index: usize, id: &str, name: &str, pieces: &[&str]) -> Vec<Value> {
+pub(crate) fn tool_use(index: usize, id: &str, name: &str, pieces: &[&str]) -> Vec<Value> {
     let deltas = pieces.iter().map(|it| json!({"type": "input_json_delta", "partial_json": it}));
     block(index, json!({"type": "tool_use", "id": id, "name": name, "input": {}}), deltas)
 }
@@ -72,20 +72,4 @@ async fn play(reply: Reply) -> (Vec<ModelEvent>, Option<ModelError>) {
     let server = ModelServer::start();
     server.reply(reply);
     ask(&client(anthropic(&server))).await
-}
-
-/// The message of an answer, as tapes keep it.
-fn remembered(events: &[ModelEvent]) -> Message {
-    let mut message = Message::parts(Role::Assistant, Vec::new());
-    let mut words = String::new();
-    for event in events {
-        match event {
-            ModelEvent::Text(text) => words.push_str(text),
-            ModelEvent::ProviderData(data) => message.parts.push(Part::ProviderData(data.clone())),
-            ModelEvent::ToolCall(call) => message.tool_calls.push(call.clone()),
-            _ => (),
-        }
-    }
-    message.parts.push(Part::Text(words));
-    message
 }

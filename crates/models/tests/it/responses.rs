@@ -13,7 +13,7 @@ use bub_kernel::{
 use bub_models::Wire;
 use serde_json::{Value, json};
 
-fn responses_config(server: &ModelServer) -> ProviderConfig {
+pub(crate) fn responses_config(server: &ModelServer) -> ProviderConfig {
     let mut config = config(server);
     config.kind = ProviderKind::OpenAi;
     config.api_format = Some(Wire::Responses);
@@ -21,41 +21,41 @@ fn responses_config(server: &ModelServer) -> ProviderConfig {
 }
 
 /// The bytes of a stream of these events.
-fn sse(events: impl IntoIterator<Item = Value>) -> String {
+pub(crate) fn sse(events: impl IntoIterator<Item = Value>) -> String {
     events.into_iter().map(|it| format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap_or("x"))).collect()
 }
 
 /// An event, by its name without `response.`.
-fn event(name: &str, fields: Value) -> Value {
+pub(crate) fn event(name: &str, fields: Value) -> Value {
     let name = if name == "error" { name.to_owned() } else { format!("response.{name}") };
     let mut event = json!({"type": name, "sequence_number": 1});
     event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     event
 }
 
-fn added(index: u64, item: Value) -> Value {
+pub(crate) fn added(index: u64, item: Value) -> Value {
     event("output_item.added", json!({"output_index": index, "item": item}))
 }
 
-fn done(index: u64, item: Value) -> Value {
+pub(crate) fn done(index: u64, item: Value) -> Value {
     event("output_item.done", json!({"output_index": index, "item": item}))
 }
 
-fn text_delta(index: u64, id: &str, delta: &str) -> Value {
+pub(crate) fn text_delta(index: u64, id: &str, delta: &str) -> Value {
     let fields = json!({"output_index": index, "item_id": id, "content_index": 0, "delta": delta, "logprobs": []});
     event("output_text.delta", fields)
 }
 
-fn arguments_delta(index: u64, id: &str, delta: &str) -> Value {
+pub(crate) fn arguments_delta(index: u64, id: &str, delta: &str) -> Value {
     event("function_call_arguments.delta", json!({"output_index": index, "item_id": id, "delta": delta}))
 }
 
-fn message(id: &str, text: &str) -> Value {
+pub(crate) fn message(id: &str, text: &str) -> Value {
     json!({"type": "message", "id": id, "role": "assistant", "status": "completed",
         "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]})
 }
 
-fn call(id: &str, call_id: &str, name: &str, arguments: &str) -> Value {
+pub(crate) fn call(id: &str, call_id: &str, name: &str, arguments: &str) -> Value {
     json!({"type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": arguments,
         "status": "completed"})
 }
@@ -73,7 +73,7 @@ fn completed(output: Value) -> Value {
     event("completed", json!({"response": response}))
 }
 
-fn created() -> Value {
+pub(crate) fn created() -> Value {
     event("created", json!({"response": {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}}))
 }
 
@@ -82,23 +82,6 @@ async fn read(events: impl IntoIterator<Item = Value>) -> (Vec<ModelEvent>, Opti
     let server = ModelServer::start();
     server.reply(Reply::raw_sse([sse(events)]));
     ask(&client(responses_config(&server))).await
-}
-
-/// The assistant message that an answer becomes.
-fn kept(events: &[ModelEvent]) -> Message {
-    let mut said = Message::parts(Role::Assistant, Vec::new());
-    for it in events {
-        match it {
-            ModelEvent::Reasoning(text) => said.parts.push(Part::Reasoning(text.clone())),
-            ModelEvent::ProviderData(data) => said.parts.push(Part::ProviderData(data.clone())),
-            ModelEvent::Media(media) => said.parts.push(Part::Media(media.clone())),
-            ModelEvent::ToolCall(call) => said.tool_calls.push(call.clone()),
-            _ => (),
-        }
-    }
-    said.parts.push(Part::Text(text_of(events)));
-    // As a tape has it.
-    Message::from_payload(&said.to_payload()).unwrap()
 }
 
 /// The `input` of a request with these messages.

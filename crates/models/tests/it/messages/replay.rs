@@ -16,7 +16,7 @@ async fn sent_back(blocks: Vec<Vec<Value>>, reason: &str, more: Vec<Message>) ->
     let client = client(anthropic(&server));
     let (events, err) = ask(&client).await;
     assert!(err.is_none(), "{err:?}");
-    let said = remembered(&events);
+    let said = answer_of(&events);
     let results: Vec<_> = said.tool_calls.iter().map(|it| Message::tool_result(it.clone(), &json!("ok"))).collect();
     let mut messages = vec![Message::text(Role::User, "hello"), said];
     messages.extend(results);
@@ -134,7 +134,7 @@ async fn others_get_the_words_and_anthropic_its_blocks() {
     let server = ModelServer::start();
     server.reply(message([thinking(0, &["t"], "S"), text(1, &["a"]), tool_use(2, "c", "f", &[])], "tool_use"));
     let (events, _) = ask(&client(anthropic(&server))).await;
-    let said = remembered(&events);
+    let said = answer_of(&events);
     let result = Message::tool_result(said.tool_calls[0].clone(), &json!("ok"));
     let history = request(vec![Message::text(Role::User, "hello"), said, result]);
     for kind in [ProviderKind::MiniMax, ProviderKind::Anthropic] {
@@ -160,7 +160,7 @@ async fn unsigned_thinking_goes_back_to_those_who_do_not_sign() {
         let (events, _) = ask(&client).await;
         send(
             &client,
-            &request(vec![Message::text(Role::User, "a"), remembered(&events), Message::text(Role::User, "b")]),
+            &request(vec![Message::text(Role::User, "a"), answer_of(&events), Message::text(Role::User, "b")]),
         )
         .await;
         let sent = server.requests().pop().unwrap().body["messages"][1]["content"].clone();

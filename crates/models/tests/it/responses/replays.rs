@@ -12,7 +12,7 @@ fn search() -> Value {
 async fn back(edit: impl Fn(&mut ProviderConfig), events: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let (events, err) = read(events).await;
     assert!(err.is_none(), "{err:?}");
-    let said = kept(&events);
+    let said = answer_of(&events);
     let mut messages = vec![said.clone()];
     messages.extend(said.tool_calls.into_iter().map(|it| Message::tool_result(it, &json!("r"))));
     let mut items = input(edit, messages).await;
@@ -112,7 +112,7 @@ async fn pictures_that_the_provider_made_go_back_to_it() {
     assert_comes_back(&items).await;
     // One that is no longer kept must not be taken for the other.
     let (events, _) = read(streamed(&items)).await;
-    let mut said = kept(&events);
+    let mut said = answer_of(&events);
     let at = said.parts.iter().position(|it| matches!(it, Part::Media(_))).unwrap();
     said.parts.remove(at);
     let sent = input(|_| (), vec![said]).await;
