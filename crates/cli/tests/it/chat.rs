@@ -244,7 +244,9 @@ fn a_second_ctrl_c_while_the_turn_stops_leaves() {
     pty.shows("stopping … (Ctrl-C again to leave)");
     pty.keys("\x03");
     let shown = pty.ended();
-    assert!(shown.ends_with("[terminal as it was, exit 130]\n"), "{shown:?}");
+    // On a busy machine the turn may have stopped before the second one came, which then finds a prompt.
+    let has_stopped = shown.contains("(stopped)") && shown.contains("Bye.");
+    assert!(has_stopped || shown.ends_with("[terminal as it was, exit 130]\n"), "{shown:?}");
 }
 
 #[test]

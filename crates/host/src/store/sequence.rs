@@ -76,6 +76,8 @@ impl Sequence {
             EntryKind::ToolResult => {
                 let n_results = list(entry, "results").len();
                 match self.calls.take() {
+                    // Without a result there is nothing that could be sent without its call.
+                    None if n_results == 0 => {}
                     None => flaws.push(Flaw::OrphanResults { n_results }),
                     Some(calls) if n_results < calls.n => flaws.push(Flaw::TooFewResults { calls, n_results }),
                     Some(calls) if n_results > calls.n => {
