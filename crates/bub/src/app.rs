@@ -1,6 +1,11 @@
 //! Settings, tools, models and plugins, put together into a runtime.
 
-use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bub_code::{BuiltinRunners, RunnerChoice, SessionCodeMode, sandbox};
 use bub_engine::{
@@ -15,7 +20,7 @@ use bub_kernel::{
     event::EventBus,
     hooks::Hooks,
     message::Media,
-    plugin::{Plugin, PluginError, Registry},
+    plugin::{Plugin, PluginReport, Registry, Section},
     tape::TapeName,
     turn::{Inbound, Prompt, SessionId},
 };
@@ -28,7 +33,9 @@ use crate::{
     images::ScaleImages,
     locks::FileLocks,
     model_settings,
-    settings::{CodeRunnerChoice, HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, TapeSync},
+    settings::{
+        CodeRunnerChoice, HomeError, PrivateAddresses, RenderHtml, Secrets, Settings, SettingsError, Shown, TapeSync,
+    },
     skills::{SkillHooks, SkillTool, Skills},
 };
 
@@ -95,7 +102,25 @@ impl Builder {
         self
     }
 
-    /// Sets the handlers of typed events.
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The folder to work in, as it was given.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// Whether there are plugins.
+    #[must_use]
+    pub fn has_plugins(&self) -> bool {
+        !self.plugins.is_empty()
+    }
+
+    /// Sets the handlers of typed events; those of plugins come before them.
     #[must_use]
     pub fn events(self, events: EventBus) -> Self {
         Self { events, ..self }
@@ -139,7 +164,8 @@ impl Builder {
                 },
             },
         ));
-        let mut registry = Registry::new(settings.sections.clone());
+        let mut registry = Registry::new(settings.foreign_values());
+        registry.reserve_sections(settings.own_keys());
         let skills = Skills::new(&settings, &resolved, secrets.mask());
         let options = local_options(&settings, &secrets, resolved.clone());
         let local: Arc<dyn Environment> = Arc::new(LocalEnvironment::new(options.clone())?);
@@ -160,13 +186,8 @@ impl Builder {
         if settings.max_image_side > 0 {
             registry.hooks(ScaleImages::new(settings.max_image_side));
         }
-        let mut failures = Vec::new();
-        for plugin in &plugins {
-            if let Err(err) = registry.load(&**plugin) {
-                tracing::error!(plugin = plugin.name(), error = %err, "plugin did not load");
-                failures.push(err);
-            }
-        }
+        let plugins: Vec<_> = plugins.iter().map(|it| load(&mut registry, &**it, &settings)).collect();
+        let sections = registry.read_sections.clone();
         let (hooks, channels) = (registry.hooks.clone(), registry.channels.clone());
         let workspace = resolved.to_string_lossy().into_owned();
         let locks: Arc<dyn SessionLocks> = Arc::new(FileLocks {
@@ -184,7 +205,19 @@ impl Builder {
             mask: secrets.mask(),
             locks: Some(locks.clone()),
         });
-        Ok(App { runtime, local: environment, settings, store, locks, workspace, skills, hooks, channels, failures })
+        Ok(App {
+            runtime,
+            local: environment,
+            settings,
+            store,
+            locks,
+            workspace,
+            skills,
+            hooks,
+            channels,
+            plugins,
+            sections,
+        })
     }
 }
 
@@ -199,7 +232,8 @@ pub struct App {
     skills: Skills,
     hooks: Vec<Arc<dyn Hooks>>,
     channels: Vec<Arc<dyn Channel>>,
-    failures: Vec<PluginError>,
+    plugins: Vec<PluginReport>,
+    sections: Vec<Section>,
 }
 
 impl fmt::Debug for App {
@@ -314,16 +348,34 @@ impl App {
         }
     }
 
-    /// Plugins that did not load.
+    /// What came of loading each plugin, in their order.
     #[must_use]
-    pub fn failures(&self) -> &[PluginError] {
-        &self.failures
+    pub fn plugins(&self) -> &[PluginReport] {
+        &self.plugins
+    }
+
+    /// The settings that plugins have read, as `config show` prints them.
+    #[must_use]
+    pub fn plugin_settings(&self) -> Vec<Shown> {
+        self.sections.iter().flat_map(|it| self.settings.shown_section(it)).collect()
     }
 
     /// Stops everything; see [`Runtime::close`].
     pub async fn close(&self) {
         self.runtime.close().await;
     }
+}
+
+/// Loads one plugin; the others go on without it when it fails.
+fn load(registry: &mut Registry, plugin: &dyn Plugin, settings: &Settings) -> PluginReport {
+    let mut report = registry.load_reported(plugin);
+    if let Some(err) = &mut report.error {
+        if let Some(place) = err.setting.as_deref().and_then(|it| settings.file_place(it)) {
+            err.reason = format!("{place}: {}", err.reason);
+        }
+        tracing::error!("{err}");
+    }
+    report
 }
 
 /// The built-in tools and hooks. The order of the tools is the one in which models are offered them.
@@ -423,6 +475,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         model_timeout: settings.model_timeout,
         max_tool_concurrency: None,
         max_auto_handoffs: settings.max_auto_handoffs as usize,
+        ..EngineSettings::default()
     }
 }
 

@@ -27,6 +27,16 @@ pub(crate) use tape::{
                   Turn after turn:  bub chat"
 )]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Globals {
     /// Folder to work in [default: the current one]
     #[arg(long, short, global = true, value_name = "PATH")]
     pub(crate) workspace: Option<PathBuf>,
@@ -38,9 +48,6 @@ pub(crate) struct Args {
     /// Log more to standard error: -v what tools do, -vv details, -vvv everything
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-
-    #[command(subcommand)]
-    pub(crate) command: Command,
 }
 
 /// What to do.
@@ -66,8 +73,22 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// List the hooks and who implements them
-    Hooks,
+    /// List the hooks: who implements them, and how they act as one
+    #[command(after_help = "asked: the first answer wins, the last name is asked first\n\
+                      gathered: all answers count, the first name's first\n\
+                      chained: each sees the changes of the one before, the last name goes first\n\
+                      observed: all are told")]
+    Hooks {
+        /// One JSON object per hook
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the plugins: what each brought, or why it did not load
+    Plugins {
+        /// One JSON object per plugin
+        #[arg(long)]
+        json: bool,
+    },
     /// List the models of a provider, or try one
     Models(ModelsArgs),
     /// Log in to a service whose credentials are no key

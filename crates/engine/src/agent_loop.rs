@@ -4,6 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use bub_kernel::{
     clock::iso,
+    error::panic_text,
     event::{RunFinished, RunStarted, StepFinished, StepStarted},
     model::{ModelClient, ModelError, ModelOptions, ModelSpec},
     steps::StepFacts,
@@ -15,8 +16,8 @@ use futures::FutureExt as _;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    events::emit,
-    policy::{decide, panic_text},
+    events::{emit, unless_cancelled},
+    policy::decide,
     rescue::Rescue,
     runtime::{Inner, TapeNaming},
     step::{Step, StepEnd, millis, put, run_id},
@@ -46,7 +47,7 @@ pub(crate) async fn run(inner: &Arc<Inner>, turn: Turn) -> Result<TurnResult, Tu
     // Whatever ends the work, even a panic of the embedder's code: the end is recorded, and told. On the
     // heap, for turns nest and the stack is short.
     let done = AssertUnwindSafe(Box::pin(run.work(&prompt))).catch_unwind().await;
-    let done = done.unwrap_or_else(|panic| Err(TurnError::Panicked(panic_text(&*panic))));
+    let done = done.unwrap_or_else(|panic| Err(TurnError::Panicked(panic_text(&*panic).to_owned())));
     match (run.finish(&done).await, done) {
         (Err(err), Ok(_)) => Err(err),
         (Err(second), Err(err)) => {
@@ -104,7 +105,7 @@ impl Run<'_> {
             tape: ctx.tape.clone(),
             model: self.model.clone(),
             prompt: prompt.clone(),
-            metadata: self.metadata.clone(),
+            metadata: ctx.state.metadata.clone(),
         };
         emit(ctx, &mut event).await
     }
@@ -166,12 +167,17 @@ impl Run<'_> {
                         Ok(goes_on) => goes_on,
                         Err(err) => return self.step_failed(started, err).boxed().await,
                     };
-                    self.step_finished(started, if goes_on { "continue" } else { "ok" }, None).boxed().await?;
                     if !goes_on {
+                        self.step_finished(started, "ok", None).await?;
                         return Ok(result);
                     }
                     // A paused answer is not interrupted: it would not be the same conversation any more.
-                    prompt = if end.paused { None } else { self.continue_prompt(prompt.as_ref()).boxed().await? };
+                    let next = if end.paused { Ok(None) } else { self.continue_prompt(prompt.as_ref()).boxed().await };
+                    match next {
+                        Ok(next) => prompt = next,
+                        Err(err) => return self.step_failed(started, err).boxed().await,
+                    }
+                    self.step_finished(started, "continue", None).boxed().await?;
                 }
                 Err(TurnError::Model(err @ ModelError::ContextLength(_))) if rescues_left > 0 => {
                     rescues_left -= 1;
@@ -229,7 +235,11 @@ impl Run<'_> {
     async fn continue_prompt(&self, prompt: Option<&Prompt>) -> Result<Option<Prompt>, TurnError> {
         match decide("continue_prompt", self.inner.steps.continue_prompt(&self.facts(prompt))).await? {
             Some(next) => Ok(Some(next)),
-            None => Ok(self.inner.hooks.continue_prompt(&self.ctx.state).await.map(Prompt::Text)),
+            None => {
+                let (hooks, ctx) = (&self.inner.hooks, &self.ctx);
+                let next = unless_cancelled(&ctx.cancel, hooks.continue_prompt(&ctx.state, prompt, &ctx.tape)).await?;
+                Ok(next.map(Prompt::Text))
+            }
         }
     }
 
@@ -242,9 +252,11 @@ impl Run<'_> {
         let ctx = &self.ctx;
         let data = json!({"step": self.steps, "prompt": prompt.map(Prompt::to_event_value)});
         ctx.tape.append_event("loop.step.start", data).await?;
-        let mut event =
-            StepStarted { state: ctx.state.clone(), tape: ctx.tape.clone(), step: self.steps, prompt: prompt.cloned() };
-        emit(ctx, &mut event).await
+        if !ctx.events.wants::<StepStarted>() {
+            return Ok(());
+        }
+        let (state, tape) = (ctx.state.clone(), ctx.tape.clone());
+        emit(ctx, &mut StepStarted { state, tape, step: self.steps, prompt: prompt.cloned() }).await
     }
 
     async fn step_finished(

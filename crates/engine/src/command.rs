@@ -1,11 +1,15 @@
 //! Lines that a person types to call a tool: `,fs.read path=README.md limit=3`.
 
+mod run;
+
 use bub_kernel::{
     error::ToolError,
     similar::close_matches,
     tool::{ToolSet, ToolSpec},
 };
 use serde_json::{Map, Value};
+
+pub(crate) use self::run::run;
 
 /// Checks what commands are to start with.
 ///

@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use bub_kernel::{
-    error::{ErrorKind, ToolError},
+    error::{ErrorKind, ToolError, panic_text},
     event::{ToolCallFinished, ToolCallStarted},
     hooks::{ToolCall, ToolStep},
     message::{ToolCallRequest, content_blocks},
@@ -12,10 +12,15 @@ use bub_kernel::{
     tool::{Caller, DynTool, PartialResult, ToolContext, ToolReply},
     turn::TurnError,
 };
-use futures::{FutureExt as _, StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value, json};
 
-use crate::{arguments, events::emit, hook_stack::HookStack, policy::panic_text, suggest::guidance};
+use crate::{
+    arguments,
+    events::{emit, unless_cancelled},
+    hook_stack::HookStack,
+    suggest::guidance,
+};
 
 /// The most characters of one result that enter the model's context, whatever produced it.
 pub(crate) const MAX_RESULT_CHARS: usize = 400_000;
@@ -48,6 +53,15 @@ pub(crate) struct Executor {
     pub(crate) mask: SecretMask,
     /// Calls of one answer that run at once; `None` is all of them.
     pub(crate) max_concurrency: Option<usize>,
+}
+
+/// What a call is to run.
+pub(crate) enum Target<'a> {
+    Tool(&'a Arc<dyn DynTool>),
+    /// A tool that does not exist: what the caller is told instead.
+    Missing(String),
+    /// A call that can't be made.
+    Refused(ToolError),
 }
 
 /// How a call ended: `Err` only for what ends the turn.
@@ -88,42 +102,62 @@ impl Executor {
         let mut ctx = ctx.clone();
         ctx.call.clone_from(&request.id);
         ctx.partial = PartialResult::default();
-        let Some(args) = object_of(&request.arguments) else {
-            let mut err = malformed(&request.arguments, cut_off);
-            self.mask_error(&mut err);
-            return Ok(err.to_value());
+        let tool = offered.get(&request.name);
+        let runtime_name = tool.map_or(request.name.as_str(), |it| it.name());
+        let (target, args) = match (object_of(&request.arguments), tool) {
+            (Some(args), Some(tool)) => (Target::Tool(tool), args),
+            (Some(args), None) => {
+                let names: Vec<_> = offered.tools.iter().map(|(alias, _)| alias.clone()).collect();
+                (Target::Missing(guidance(&request.name, &names, &offered.deferred, &offered.code)), args)
+            }
+            (None, _) => (Target::Refused(malformed(&request.arguments, cut_off)), Map::new()),
         };
-        let Some(tool) = offered.get(&request.name) else {
-            let names: Vec<_> = offered.tools.iter().map(|(alias, _)| alias.clone()).collect();
-            return Ok(Value::String(guidance(&request.name, &names, &offered.deferred, &offered.code)));
-        };
-        Ok(match self.run(tool, &request.name, args, &ctx).await? {
+        Ok(match self.run(target, runtime_name, &request.name, args, &ctx).await? {
             Ok(reply) => for_model(reply),
             Err(err) => bounded_error(&err),
         })
     }
 
     /// Runs one call. `name` is the one that the caller used, for error texts.
-    pub(crate) async fn run(
+    pub(crate) fn run<'a>(
+        &'a self,
+        target: Target<'a>,
+        runtime_name: &'a str,
+        name: &'a str,
+        args: Map<String, Value>,
+        ctx: &'a ToolContext,
+    ) -> BoxFuture<'a, Outcome> {
+        // Made here, so that the stack of turns within turns does not hold it a second time.
+        Box::pin(self.run_call(target, runtime_name, name, args, ctx))
+    }
+
+    async fn run_call(
         &self,
-        tool: &Arc<dyn DynTool>,
+        target: Target<'_>,
+        runtime_name: &str,
         name: &str,
         args: Map<String, Value>,
         ctx: &ToolContext,
     ) -> Outcome {
-        let spec = tool.spec();
         let mut call = ToolCall {
             id: ctx.call.clone(),
-            tool: spec.name.to_string(),
+            tool: runtime_name.to_owned(),
             args: Value::Object(args),
             caller: ctx.caller,
         };
         let started = Instant::now();
-        let mut decision = self.hooks.before_tool(ctx, &mut call).await;
-        if matches!(decision, ToolStep::Proceed) {
-            let mut event = ToolCallStarted { state: ctx.state.clone(), call, decision };
-            emit(ctx, &mut event).await?;
-            (call, decision) = (event.call, event.decision);
+        // Cancelled calls are recorded, but nobody is asked about them, and nobody told.
+        let aborted = || Ok(Ok(ToolReply::text(self.aborted(ctx, started))));
+        let Ok(mut decision) = unless_cancelled(&ctx.cancel, self.hooks.before_tool(ctx, &mut call)).await else {
+            return aborted();
+        };
+        if matches!(decision, ToolStep::Proceed) && ctx.events.wants::<ToolCallStarted>() {
+            let mut event = ToolCallStarted { state: ctx.state.clone(), ctx: ctx.clone(), call, decision };
+            match emit(ctx, &mut event).await {
+                Ok(()) => (call, decision) = (event.call, event.decision),
+                Err(TurnError::Cancelled) => return aborted(),
+                Err(err) => return Err(err),
+            }
         }
         let mut result = match decision {
             ToolStep::Replace(reply) => Ok(reply),
@@ -131,20 +165,20 @@ impl Executor {
                 let message = message.unwrap_or_else(|| format!("Tool '{name}' call denied by policy hook."));
                 Err(ToolError::new(ErrorKind::Tool, message))
             }
-            ToolStep::Proceed => {
-                let args = call.args.as_object().cloned().unwrap_or_default();
-                match arguments::validate(&**tool, name, &args) {
+            ToolStep::Proceed => match target {
+                Target::Missing(text) => Ok(ToolReply::text(text)),
+                Target::Refused(err) => Err(err),
+                Target::Tool(tool) => match checked(tool, name, &call.args) {
                     Ok(args) => {
                         log_start(name, &args);
                         match self.guarded(&**tool, args, ctx, started).await {
                             Some(result) => result,
-                            // Cancelled calls are recorded, but nobody is asked about them.
-                            None => return Ok(Ok(ToolReply::text(self.aborted(ctx, started)))),
+                            None => return aborted(),
                         }
                     }
                     Err(err) => Err(err),
-                }
-            }
+                },
+            },
         };
         result = result.map_err(|err| err.in_tool(name));
         self.mask_result(&mut result);
@@ -155,7 +189,8 @@ impl Executor {
             // From here on everybody sees what the model will read.
             *reply = ToolReply::text(reply.rendering());
         }
-        self.hooks.after_tool(ctx, &call, &mut result).await;
+        // Cancelled meanwhile, the result stays as it is.
+        drop(unless_cancelled(&ctx.cancel, self.hooks.after_tool(ctx, &call, &mut result)).await);
         let elapsed = started.elapsed();
         match &result {
             Ok(_) => {
@@ -167,10 +202,15 @@ impl Executor {
                 tracing::error!(target: "bub::tool", "tool.call.error name={name} elapsed_time={ms:.2}ms error={cause}");
             }
         }
+        if !ctx.events.wants::<ToolCallFinished>() {
+            return Ok(result);
+        }
         let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let mut event = ToolCallFinished { state: ctx.state.clone(), call, result, duration_ms };
-        emit(ctx, &mut event).await?;
-        Ok(event.result)
+        let mut event = ToolCallFinished { state: ctx.state.clone(), ctx: ctx.clone(), call, result, duration_ms };
+        match emit(ctx, &mut event).await {
+            Ok(()) | Err(TurnError::Cancelled) => Ok(event.result),
+            Err(err) => Err(err),
+        }
     }
 
     /// Runs the tool itself: dropped when the turn is cancelled (`None`), isolated when it panics.
@@ -223,6 +263,15 @@ impl Executor {
         err.map_texts(|it| {
             self.mask.mask(it);
         });
+    }
+}
+
+/// The arguments as the tool takes them.
+fn checked(tool: &Arc<dyn DynTool>, name: &str, args: &Value) -> Result<Value, ToolError> {
+    match args {
+        Value::Object(args) => arguments::validate(&**tool, name, args),
+        // Hooks are held to objects; a handler of events can do as it likes.
+        _ => Err(ToolError::invalid("Expected a function tool call with JSON object arguments.")),
     }
 }
 

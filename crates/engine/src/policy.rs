@@ -5,6 +5,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use async_trait::async_trait;
 use bub_kernel::{
+    error::panic_text,
     hooks::ToolView,
     steps::{StepError, StepFacts, StepPolicy},
     tool::{DynTool, Exposure},
@@ -42,10 +43,4 @@ pub(crate) async fn decide<T>(
         Ok(done) => done.map_err(|err| TurnError::Policy { decision, message: err.to_string() }),
         Err(panic) => Err(TurnError::Policy { decision, message: format!("it panicked: {}", panic_text(&*panic)) }),
     }
-}
-
-/// What a panic said, if it said something.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

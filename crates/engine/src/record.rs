@@ -27,9 +27,15 @@ pub(crate) struct Record<'a> {
     pub(crate) results: Vec<Value>,
     /// What failed, as tapes have it.
     pub(crate) error: Option<Value>,
+    /// Why the conversation could not be read.
+    pub(crate) context_error: Option<String>,
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    pub(crate) fn new(step: &'a Step<'a>, new_messages: Vec<Message>) -> Self {
+        Self { step, system: None, new_messages, results: Vec::new(), error: None, context_error: None }
+    }
+
     /// Says what is to be on the tape if the process ends now: what was said, and for each call that it
     /// was interrupted.
     pub(crate) async fn foresee(&self, answer: &Answer) {
@@ -43,11 +49,14 @@ impl Record<'_> {
     pub(crate) async fn write(&self, answer: &Answer) -> Result<(), TurnError> {
         let ctx = &self.step.ctx;
         ctx.tape.settle(self.entries(answer, &self.results, self.error.as_ref())).await?;
+        if !ctx.events.wants::<ChatFinished>() {
+            return Ok(());
+        }
         let mut event = ChatFinished {
             state: ctx.state.clone(),
             tape: ctx.tape.clone(),
             run: ctx.run.clone(),
-            model: self.step.model.to_owned(),
+            model: self.model(answer).to_owned(),
             system_prompt: self.system.clone(),
             new_messages: self.new_messages.clone(),
             response_text: is_complete(&self.results, self.error.as_ref()).then(|| answer.words().to_owned()),
@@ -57,6 +66,7 @@ impl Record<'_> {
             provider: self.provider(answer).to_owned(),
             assistant_parts: answer.parts.clone(),
             error: self.error.as_ref().and_then(|it| it.get("message")?.as_str()).map(str::to_owned),
+            context_error: self.context_error.clone(),
         };
         emit(ctx, &mut event).await
     }
@@ -96,7 +106,7 @@ impl Record<'_> {
             put(&mut data, "usage", usage.to_value());
         }
         put(&mut data, "provider", self.provider(answer));
-        put(&mut data, "model", self.step.model);
+        put(&mut data, "model", self.model(answer));
         if let Some(answered_by) = &answer.answered_by {
             put(&mut data, "answered_by", answered_by.clone());
         }
@@ -106,9 +116,14 @@ impl Record<'_> {
         data
     }
 
+    /// `provider:model` that was asked.
+    fn model<'b>(&'b self, answer: &'b Answer) -> &'b str {
+        answer.redirected.as_deref().unwrap_or(self.step.model)
+    }
+
     /// The provider that answered.
-    fn provider<'a>(&'a self, answer: &'a Answer) -> &'a str {
-        let model = answer.answered_by.as_deref().unwrap_or(self.step.model);
+    fn provider<'b>(&'b self, answer: &'b Answer) -> &'b str {
+        let model = answer.answered_by.as_deref().unwrap_or_else(|| self.model(answer));
         model.split_once(':').map_or(model, |(provider, _)| provider)
     }
 }

@@ -1,11 +1,11 @@
 //! What lives as long as the program: tools, hooks, models, sessions; and turns on them.
 
+mod stream;
+
 use std::{
     fmt,
     panic::AssertUnwindSafe,
-    pin::Pin,
     sync::{Arc, Weak},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use bub_kernel::{
     environment::Environment,
     error::ToolError,
     event::EventBus,
-    hooks::Hooks,
+    hooks::{HOOK_LIMIT, HOOKS, HookInfo, Hooks},
     model::{ModelClient, ModelError, ModelOptions, ModelProvider, ModelSpec},
     plugin::{ContextBuilder, Registry},
     secret::SecretMask,
@@ -25,21 +25,19 @@ use bub_kernel::{
     task::TaskScope,
     tool::{Caller, ToolContext, ToolReply, ToolSet},
     turn::{
-        EventSink, Host, HostModel, Inbound, Outbound, Prompt, SessionId, TurnError, TurnEvent, TurnLoop, TurnRequest,
-        TurnResult, TurnState,
+        EventSink, Host, HostModel, Inbound, Outbound, Prompt, SessionId, TurnError, TurnLoop, TurnRequest, TurnResult,
+        TurnState,
     },
 };
-use futures::{FutureExt as _, Stream, future::join_all};
+use futures::{FutureExt as _, future::join_all};
 use serde_json::{Map, Value};
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, oneshot},
-};
+use tokio::{runtime::Handle, sync::oneshot};
 use tokio_util::sync::CancellationToken;
 
+pub use self::stream::TurnStream;
 use crate::{
     context::DefaultContext,
-    executor::Executor,
+    executor::{Executor, Target},
     fallback::{Candidate, Fallback},
     hook_stack::HookStack,
     policy::SessionSteps,
@@ -84,6 +82,8 @@ pub struct EngineSettings {
     pub max_tool_concurrency: Option<usize>,
     /// How often a turn may start its context anew because it did not fit the model's window.
     pub max_auto_handoffs: usize,
+    /// The longest that a hook may take, of those that are limited.
+    pub hook_limit: Duration,
 }
 
 impl Default for EngineSettings {
@@ -99,6 +99,7 @@ impl Default for EngineSettings {
             model_timeout: None,
             max_tool_concurrency: None,
             max_auto_handoffs: 1,
+            hook_limit: HOOK_LIMIT,
         }
     }
 }
@@ -117,7 +118,7 @@ pub struct RuntimeParts {
     pub workspace: String,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// The embedder's handlers.
+    /// The embedder's handlers; they come after those of plugins.
     pub events: EventBus,
     /// Texts that no result may show.
     pub mask: SecretMask,
@@ -145,6 +146,8 @@ pub struct TurnOptions {
     pub allowed_tools: Option<Vec<String>>,
     /// Skills that it may use; an empty list allows none.
     pub allowed_skills: Option<Vec<String>>,
+    /// What handlers and hooks are told about the turn.
+    pub metadata: Map<String, Value>,
 }
 
 /// A turn without a message around it, on a tape of the caller's choice.
@@ -209,7 +212,10 @@ impl Runtime {
     #[must_use]
     pub fn new(parts: RuntimeParts) -> Self {
         let RuntimeParts { registry, settings, store, environment, workspace, clock, events, mask, locks } = parts;
-        let hooks = HookStack::new(&registry.hooks);
+        let hooks = HookStack::new(&registry.hooks, settings.hook_limit);
+        for (kept, hidden) in registry.tools.collisions() {
+            tracing::warn!("the model knows '{hidden}' and '{kept}' by one name, so it is offered '{kept}' alone");
+        }
         let executor = Executor { hooks: hooks.clone(), mask, max_concurrency: settings.max_tool_concurrency };
         let tasks = TaskScope::default();
         for service in registry.services {
@@ -232,7 +238,7 @@ impl Runtime {
             environment,
             workspace,
             clock,
-            events: Arc::new(events),
+            events: Arc::new(registry.events.then(&events)),
             locks,
             sessions: Arc::default(),
             tasks,
@@ -477,7 +483,7 @@ impl Host for Inner {
         let Value::Object(args) = args else {
             return Err(ToolError::invalid("Expected a function tool call with JSON object arguments."));
         };
-        match self.executor.run(tool, name, args, ctx).await {
+        match self.executor.run(Target::Tool(tool), tool.name(), name, args, ctx).await {
             Ok(result) => result,
             Err(err) => Err(ToolError::raised("RuntimeError", err.to_string()).in_tool(name)),
         }
@@ -522,81 +528,16 @@ impl Host for Inner {
     }
 }
 
-/// A turn, as its caller sees it: its events, and in the end its result. Dropping it cancels the turn.
-#[derive(Debug)]
-pub struct TurnStream {
-    events: mpsc::Receiver<TurnEvent>,
-    outcome: oneshot::Receiver<Done>,
-    cancel: CancellationToken,
-}
-
-impl TurnStream {
-    /// The next event; `None` when the turn has ended.
-    pub async fn next(&mut self) -> Option<TurnEvent> {
-        self.events.recv().await
-    }
-
-    /// Cancels the turn: its calls are stopped and recorded, then it ends with
-    /// [`TurnError::Cancelled`].
-    pub fn cancel(&self) {
-        self.cancel.cancel();
-    }
-
-    /// Cancels the turn and waits until it has ended and is recorded.
-    ///
-    /// # Errors
-    /// What ended the turn, [`TurnError::Cancelled`] unless it had ended before.
-    pub async fn close(self) -> Result<TurnResult, TurnError> {
-        self.cancel();
-        self.result().await
-    }
-
-    /// Waits for the end; events that were not read are passed over.
-    ///
-    /// # Errors
-    /// What ended the turn early.
-    pub async fn result(self) -> Result<TurnResult, TurnError> {
-        self.done().await.result
-    }
-
-    /// Waits for the end, with what is to be sent.
-    pub(crate) async fn done(mut self) -> Done {
-        while self.events.recv().await.is_some() {}
-        (&mut self.outcome).await.unwrap_or_else(|_| {
-            let lost = TurnError::Invalid("the turn ended without a result (a panic; see the log)".to_owned());
-            Done { result: Err(lost), outbound: Vec::new() }
-        })
-    }
-}
-
-impl Stream for TurnStream {
-    type Item = TurnEvent;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<TurnEvent>> {
-        self.events.poll_recv(cx)
-    }
-}
-
-impl Drop for TurnStream {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
-}
-
 /// The hooks of a registry, for listings.
 impl Runtime {
-    /// Who implements what: for each hook the names of its implementations, lowest rank first.
+    /// Who implements what: each hook that somebody implements, in the order of [`HOOKS`], with the names
+    /// of its implementations in the order of their registration.
     #[must_use]
-    pub fn hook_report(hooks: &[Arc<dyn Hooks>]) -> Vec<(&'static str, Vec<String>)> {
-        let mut report: Vec<(&'static str, Vec<String>)> = Vec::new();
-        for hook in hooks {
-            for method in hook.implements() {
-                match report.iter_mut().find(|(name, _)| name == method) {
-                    Some((_, names)) => names.push(hook.name().to_owned()),
-                    None => report.push((method, vec![hook.name().to_owned()])),
-                }
-            }
-        }
-        report
+    pub fn hook_report(hooks: &[Arc<dyn Hooks>]) -> Vec<(HookInfo, Vec<String>)> {
+        let names = |info: &HookInfo| -> Vec<String> {
+            let implementing = hooks.iter().filter(|it| it.implements().contains(&info.name));
+            implementing.map(|it| it.name().to_owned()).collect()
+        };
+        HOOKS.iter().map(|info| (*info, names(info))).filter(|(_, names)| !names.is_empty()).collect()
     }
 }

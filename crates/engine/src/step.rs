@@ -1,7 +1,7 @@
 //! One exchange with the model: a request, its answer, the calls in it, their record.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ use bub_kernel::{
     event::{LlmCallFinished, LlmCallStarted, MessagesPending},
     hooks::{ModelOutcome, ModelStep, ToolView},
     message::{Message, Part, Role, TokenUsage, ToolCallRequest},
-    model::{FinishReason, ModelClient, ModelError, ModelEvent, ModelOptions, ModelRequest},
+    model::{FinishReason, ModelClient, ModelError, ModelEvent, ModelOptions, ModelRequest, ModelSpec},
     steps::StepFacts,
     tool::{DynTool, ToolContext},
     turn::{EventSink, Inbound, Prompt, RunId, TurnError, TurnEvent},
@@ -21,7 +21,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::{
-    events::emit,
+    events::{emit, unless_cancelled},
     executor::Offered,
     policy::decide,
     prompt::{join_blocks, with_header},
@@ -58,6 +58,10 @@ pub(crate) struct Answer {
     pub(crate) answered_by: Option<String>,
     /// Tries that brought no answer: who was asked, and what went wrong.
     pub(crate) attempts: Vec<Value>,
+    /// `provider:model` that hooks or handlers asked instead.
+    pub(crate) redirected: Option<String>,
+    /// Whether it was given in the model's place.
+    is_given: bool,
 }
 
 impl Answer {
@@ -112,8 +116,6 @@ pub(crate) struct Step<'a> {
 struct Prepared {
     view: ToolView,
     system: Option<String>,
-    /// The conversation so far.
-    messages: Vec<Message>,
 }
 
 impl Step<'_> {
@@ -140,9 +142,10 @@ impl Step<'_> {
             }
             Err(err) => return Err(record.write_failed(&answer, err).await),
         }
-        let elapsed_seconds = started.elapsed().as_secs_f64();
-        let usage = answer.usage.unwrap_or_default();
-        self.sink.send(TurnEvent::Usage { usage, elapsed_seconds }).await;
+        if !answer.is_given {
+            let (usage, elapsed_seconds) = (answer.usage.unwrap_or_default(), started.elapsed().as_secs_f64());
+            self.sink.send(TurnEvent::Usage { usage, elapsed_seconds }).await;
+        }
         if !answer.calls.is_empty() {
             return Box::pin(self.call_tools(&answer, record, view)).await;
         }
@@ -159,26 +162,30 @@ impl Step<'_> {
         let mut new_messages = Vec::new();
         // Taken by this step, and given back if nothing of it is kept.
         let mut steering = VecDeque::new();
-        let prepared = tokio::select! {
-            biased;
-            () = ctx.cancel.cancelled() => Err(TurnError::Cancelled),
-            prepared = self.prepare(&mut new_messages, &mut steering) => prepared,
-        };
+        let prepared = unless_cancelled(&ctx.cancel, self.prepare(&mut new_messages, &mut steering)).await;
         self.inner.sessions.return_steering(&ctx.session, steering);
         new_messages.extend(self.prompt.map(Prompt::to_message));
-        let mut record = Record { step: self, system: None, new_messages, results: Vec::new(), error: None };
-        let Prepared { view, system, mut messages } = match prepared {
+        let mut record = Record::new(self, new_messages);
+        let Prepared { view, system } = match prepared.and_then(|it| it) {
             Ok(it) => it,
             Err(err) => return Err(record.write_failed(answer, err).await),
         };
         record.system.clone_from(&system);
+        let mut messages = match ctx.tape.read(&self.inner.context.query()).await {
+            Ok(entries) => self.inner.context.messages(&entries),
+            Err(err) => {
+                record.context_error = Some(err.to_string());
+                return Err(record.write_failed(answer, err.into()).await);
+            }
+        };
         messages.extend(record.new_messages.iter().cloned());
         ctx.tape.load_media(&mut messages).await;
         let own_effort =
             ModelOptions { reasoning_effort: ctx.state.reasoning_effort.clone(), ..ModelOptions::default() };
         let request = ModelRequest {
             run: ctx.run.clone(),
-            model: self.model_id.to_owned(),
+            // Whole, so that hooks and handlers can send it elsewhere; the provider gets its own part.
+            model: self.model.to_owned(),
             system,
             messages,
             tools: view.direct.iter().map(|it| it.spec().clone()).collect(),
@@ -225,8 +232,7 @@ impl Step<'_> {
         Box::new(ToolContext { step: Some(Arc::new(view)), ..self.ctx.clone() })
     }
 
-    /// Puts together what is known without the model: tools, system prompt, the conversation so far.
-    /// Messages that wait are taken into `new_messages`.
+    /// Puts together what the model is offered and told. Messages that wait are taken into `new_messages`.
     async fn prepare(
         &self,
         new_messages: &mut Vec<Message>,
@@ -243,10 +249,9 @@ impl Step<'_> {
             }
         }
         inner.hooks.choose_tools(state, &mut view).await;
-        // Providers refuse two tools of one name.
-        let mut seen = HashSet::new();
-        view.direct.retain(|it| seen.insert(it.spec().alias()));
-
+        for tools in [&mut view.direct, &mut view.code, &mut view.deferred] {
+            keep_one_of_each_alias(tools);
+        }
         let mut blocks = inner.hooks.system_prompt(state).await;
         blocks.append(&mut view.prompt);
         for section in &inner.sections {
@@ -254,8 +259,7 @@ impl Step<'_> {
             blocks.extend(decide("system_prompt", rendered).await?);
         }
         self.take_messages(new_messages, steering).await?;
-        let entries = ctx.tape.read(&inner.context.query()).await?;
-        Ok(Prepared { view, system: join_blocks(&blocks), messages: inner.context.messages(&entries) })
+        Ok(Prepared { view, system: join_blocks(&blocks) })
     }
 
     fn facts<'b>(&'b self, tools: &'b [Arc<dyn DynTool>]) -> StepFacts<'b> {
@@ -281,7 +285,7 @@ impl Step<'_> {
             };
             messages.push(prompt.to_message());
         }
-        if !messages.is_empty() {
+        if !messages.is_empty() && ctx.events.wants::<MessagesPending>() {
             let mut event = MessagesPending { state: ctx.state.clone(), tape: ctx.tape.clone(), messages };
             emit(ctx, &mut event).await?;
             messages = event.messages;
@@ -296,52 +300,70 @@ impl Step<'_> {
     /// Asks the model, through hooks and events, into `answer`.
     async fn ask(&self, mut request: ModelRequest, answer: &mut Answer) -> Result<(), TurnError> {
         let (ctx, inner) = (&self.ctx, self.inner);
-        let mut finished = match inner.hooks.before_model(&ctx.state, &mut request).await {
+        let deciding = inner.hooks.before_model(&ctx.state, &mut request);
+        let mut given = match unless_cancelled(&ctx.cancel, deciding).await? {
             ModelStep::Finish(text) => Some(text),
             ModelStep::Proceed => None,
         };
-        if finished.is_none() {
-            let mut event =
-                LlmCallStarted { state: ctx.state.clone(), tape: ctx.tape.clone(), request, decision: None };
+        if given.is_none() && ctx.events.wants::<LlmCallStarted>() {
+            let (state, tape) = (ctx.state.clone(), ctx.tape.clone());
+            let mut event = LlmCallStarted { state, tape, request, decision: None };
             emit(ctx, &mut event).await?;
-            (request, finished) = (event.request, event.decision);
+            (request, given) = (event.request, event.decision);
         }
-        if let Some(text) = finished {
+        if let Some(text) = given {
             self.sink.send(TurnEvent::Text(text.clone())).await;
             answer.text = text;
             answer.finish = Some(FinishReason::Stop);
+            answer.is_given = true;
             return Ok(());
         }
+        let asked = std::mem::replace(&mut request.model, self.model_id.to_owned());
+        let mut client = self.client.clone();
+        if asked != self.model {
+            let spec = ModelSpec::parse(&asked)?;
+            client = inner.turn_client(&asked, &spec)?;
+            request.model = spec.model;
+            answer.redirected = Some(asked.clone());
+        }
         let started = Instant::now();
-        let streamed = tokio::select! {
-            biased;
-            () = ctx.cancel.cancelled() => return Err(TurnError::Cancelled),
-            streamed = self.stream(&request, answer) => streamed,
-        };
+        let streamed = unless_cancelled(&ctx.cancel, self.stream(&*client, &request, answer)).await?;
+        request.model = asked;
+        let duration = started.elapsed();
         let outcome = ModelOutcome {
+            request: &request,
             text: answer.words(),
             tool_calls: &answer.calls,
             usage: answer.usage.as_ref(),
             error: streamed.as_ref().err(),
+            duration,
         };
-        inner.hooks.after_model(&ctx.state, &outcome).await;
-        let mut event = LlmCallFinished {
-            state: ctx.state.clone(),
-            tape: ctx.tape.clone(),
-            run: ctx.run.clone(),
-            text: answer.words().to_owned(),
-            tool_calls: answer.calls.clone(),
-            usage: answer.usage,
-            error: streamed.as_ref().err().map(ToString::to_string),
-            duration_ms: millis(started.elapsed()),
-        };
-        emit(ctx, &mut event).await?;
+        // Cancelled meanwhile, the answer is there all the same.
+        drop(unless_cancelled(&ctx.cancel, inner.hooks.after_model(&ctx.state, &outcome)).await);
+        if ctx.events.wants::<LlmCallFinished>() {
+            let mut event = LlmCallFinished {
+                state: ctx.state.clone(),
+                tape: ctx.tape.clone(),
+                request,
+                text: answer.words().to_owned(),
+                tool_calls: answer.calls.clone(),
+                usage: answer.usage,
+                error: streamed.as_ref().err().map(ToString::to_string),
+                duration_ms: millis(duration),
+            };
+            emit(ctx, &mut event).await?;
+        }
         Ok(streamed?)
     }
 
     /// Takes in the stream, within the time limit of the whole call.
-    async fn stream(&self, request: &ModelRequest, answer: &mut Answer) -> Result<(), ModelError> {
-        let work = self.collect(request, answer);
+    async fn stream(
+        &self,
+        client: &dyn ModelClient,
+        request: &ModelRequest,
+        answer: &mut Answer,
+    ) -> Result<(), ModelError> {
+        let work = self.collect(client, request, answer);
         match self.inner.settings.model_timeout {
             None => work.await,
             Some(limit) => match tokio::time::timeout(limit, work).await {
@@ -354,9 +376,14 @@ impl Step<'_> {
         }
     }
 
-    async fn collect(&self, request: &ModelRequest, answer: &mut Answer) -> Result<(), ModelError> {
-        let mut asked = self.model.to_owned();
-        let mut stream = self.client.stream(request).await?;
+    async fn collect(
+        &self,
+        client: &dyn ModelClient,
+        request: &ModelRequest,
+        answer: &mut Answer,
+    ) -> Result<(), ModelError> {
+        let mut asked = answer.redirected.clone().unwrap_or_else(|| self.model.to_owned());
+        let mut stream = client.stream(request).await?;
         while let Some(event) = stream.next().await {
             match event? {
                 ModelEvent::Text(delta) => {
@@ -442,6 +469,28 @@ fn name_calls(calls: &mut [ToolCallRequest]) {
             seen.insert(call.id.clone());
         }
     }
+}
+
+/// Of tools that the model would know by one name, keeps the one whose own name it is, else the first:
+/// providers refuse requests with a name twice.
+fn keep_one_of_each_alias(tools: &mut Vec<Arc<dyn DynTool>>) {
+    let is_own = |it: &Arc<dyn DynTool>| !it.name().contains('.');
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(tools.len());
+    let mut kept: Vec<Arc<dyn DynTool>> = Vec::with_capacity(tools.len());
+    for tool in tools.drain(..) {
+        match places.entry(tool.spec().alias()) {
+            Entry::Vacant(free) => {
+                free.insert(kept.len());
+                kept.push(tool);
+            }
+            Entry::Occupied(taken) => {
+                if let Some(place) = kept.get_mut(*taken.get()).filter(|it| !is_own(it) && is_own(&tool)) {
+                    *place = tool;
+                }
+            }
+        }
+    }
+    *tools = kept;
 }
 
 /// Sets a field of an event's data.

@@ -1,17 +1,11 @@
 //! From a message to its answer: session, state, fork, command or loop, commit.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bub_kernel::{
-    clock::iso,
     environment::Environment,
-    error::ToolError,
-    event::CommandFinished,
     model::ModelOptions,
-    tape::Tape,
+    tape::{Tape, TapeFork},
     tool::{Caller, PartialResult, ToolContext},
     turn::{
         EventSink, Inbound, Outbound, Prompt, RunId, SessionId, Turn, TurnError, TurnEvent, TurnRequest, TurnResult,
@@ -25,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent_loop,
     command::{self, Command},
-    events::emit,
+    events::unless_cancelled,
     nested::Progress,
     prompt::with_header,
     runtime::{Inner, RunRequest, TapeNaming, TurnOptions},
     sessions::{RunningGuard, SessionGuard, SessionHold},
-    step::{millis, put, run_id},
+    step::run_id,
 };
 
 /// The most turns that may be nested in each other.
@@ -76,9 +70,9 @@ pub(crate) struct Done {
 /// Runs the turn for a message, and tells hooks when it fails.
 pub(crate) async fn run_inbound(inner: &Arc<Inner>, order: Order, cancel: CancellationToken, sink: EventSink) -> Done {
     let mut outbound = Vec::new();
-    let work = for_inbound(inner, order, cancel.clone(), &sink, &mut outbound);
+    let work = for_inbound(inner, &order, cancel.clone(), &sink, &mut outbound);
     let result = until_given_up(work, &cancel).await;
-    tell_failure(inner, &sink, &result).await;
+    tell_failure(inner, &sink, &result, Some(&order.inbound)).await;
     Done { result, outbound }
 }
 
@@ -92,7 +86,7 @@ pub(crate) async fn run_request(
     let session = request.session.clone();
     let result = until_given_up(for_request(inner, request, cancel.clone(), &sink), &cancel).await;
     inner.sessions.forget_plain(&session, inner.common_environment());
-    tell_failure(inner, &sink, &result).await;
+    tell_failure(inner, &sink, &result, None).await;
     Done { result, outbound: Vec::new() }
 }
 
@@ -115,7 +109,12 @@ async fn until_given_up(
     }
 }
 
-async fn tell_failure(inner: &Inner, sink: &EventSink, done: &Result<TurnResult, TurnError>) {
+async fn tell_failure(
+    inner: &Inner,
+    sink: &EventSink,
+    done: &Result<TurnResult, TurnError>,
+    inbound: Option<&Inbound>,
+) {
     let Err(err) = done else { return };
     let kind = match err {
         TurnError::Model(err) => err.kind().as_str(),
@@ -124,33 +123,38 @@ async fn tell_failure(inner: &Inner, sink: &EventSink, done: &Result<TurnResult,
         _ => "unknown",
     };
     sink.send(TurnEvent::Error { kind, message: err.to_string() }).await;
-    inner.hooks.on_error("turn", err).await;
+    inner.hooks.on_error("turn", err, inbound).await;
 }
 
 async fn for_inbound(
     inner: &Arc<Inner>,
-    order: Order,
+    order: &Order,
     cancel: CancellationToken,
     sink: &EventSink,
     outbound: &mut Vec<Outbound>,
 ) -> Result<TurnResult, TurnError> {
     let Order { inbound, options, form, session, is_rendered } = order;
-    let session = match session {
+    let session = match session.clone() {
         Some(session) => session,
-        None => inner.hooks.resolve_session(&inbound).await.unwrap_or_else(|| inbound.own_session()),
+        None => {
+            let found = unless_cancelled(&cancel, inner.hooks.resolve_session(inbound)).await?;
+            found.unwrap_or_else(|| inbound.own_session())
+        }
     };
     let mut state = TurnState::default();
     state.session = Some(session.clone());
     state.channel.clone_from(&inbound.channel);
     state.chat.clone_from(&inbound.chat);
     state.local = inbound.local;
+    state.metadata.clone_from(&options.metadata);
     let line = command_line(inner, &inbound.prompt);
     let mut plan = Plan::of_session(inner, session, state, cancel, sink);
-    plan.options = options;
+    plan.metadata.clone_from(&options.metadata);
+    plan.options = options.clone();
     plan.rendered = is_rendered.then_some(outbound);
     match line {
-        Some(line) => plan.command(Some(&inbound), &line).await,
-        None => plan.message(&inbound, form).await,
+        Some(line) => plan.command(Some(inbound), &line).await,
+        None => plan.message(inbound, *form).await,
     }
 }
 
@@ -162,6 +166,7 @@ async fn for_request(
 ) -> Result<TurnResult, TurnError> {
     let RunRequest { prompt, session, tape, mut state, options, merge_back, metadata } = request;
     state.session = Some(session.clone());
+    state.metadata.clone_from(&metadata);
     let line = command_line(inner, &prompt);
     let plan =
         Plan { tape, chat: options, merge_back, metadata, ..Plan::of_session(inner, session, state, cancel, sink) };
@@ -188,6 +193,7 @@ pub(crate) async fn run_nested(
     // A turn in the session of the outer one runs on the same tape, whatever that is.
     let own = ctx.state.slot::<RunTape>().filter(|_| request.session == ctx.session).cloned();
     state.session = Some(request.session.clone());
+    state.metadata.clear();
     state.depth += 1;
     if state.depth > MAX_DEPTH {
         return Err(TurnError::Invalid(format!("turns are nested more than {MAX_DEPTH} deep")));
@@ -197,6 +203,7 @@ pub(crate) async fn run_nested(
         reasoning_effort: request.reasoning_effort,
         allowed_tools: request.allowed_tools,
         allowed_skills: request.allowed_skills,
+        ..TurnOptions::default()
     };
     if ctx.caller == Caller::Command && inner.settings.tapes == TapeNaming::Sessions {
         // A command's state does not say what its session is set to.
@@ -240,6 +247,13 @@ struct RunTape {
     tape: Tape,
     merge_back: bool,
     chat: ModelOptions,
+}
+
+/// What a turn works on.
+struct Opened {
+    lock: Option<SessionGuard>,
+    fork: TapeFork,
+    environment: Arc<dyn Environment>,
 }
 
 /// One turn, decided on but not begun.
@@ -292,13 +306,13 @@ impl<'a> Plan<'a> {
             return self.empty().await;
         }
         let inner = self.inner;
-        inner.hooks.load_state(inbound, &mut self.state).await;
+        unless_cancelled(&self.cancel, inner.hooks.load_state(inbound, &mut self.state)).await?;
         let prompt = match form {
             PromptForm::AsGiven => inbound.prompt.clone(),
-            PromptForm::Message => match inner.hooks.build_prompt(&self.state, inbound).await {
-                Some(prompt) => prompt,
-                None => with_header(inbound, &*inner.clock),
-            },
+            PromptForm::Message => {
+                let built = unless_cancelled(&self.cancel, inner.hooks.build_prompt(&self.state, inbound)).await?;
+                built.unwrap_or_else(|| with_header(inbound, &*inner.clock))
+            }
         };
         self.prompt(prompt, None).await
     }
@@ -318,47 +332,78 @@ impl<'a> Plan<'a> {
         environment: Option<Arc<dyn Environment>>,
     ) -> Result<TurnResult, TurnError> {
         // What comes before and after the loop is on the heap: turns nest, and the stack is short.
-        let (inner, sink, merge_back) = (self.inner, self.sink, self.merge_back);
-        let lock = self.lock().boxed().await?;
+        match self.open(&prompt, environment).boxed().await {
+            Ok(opened) => self.answer(prompt, opened).boxed().await,
+            Err(err) => {
+                self.inner.hooks.save_state(&self.state, "").boxed().await;
+                Err(err)
+            }
+        }
+    }
+
+    /// Takes the session and its tape, and fills the state.
+    async fn open(&mut self, prompt: &Prompt, environment: Option<Arc<dyn Environment>>) -> Result<Opened, TurnError> {
+        let (inner, merge_back) = (self.inner, self.merge_back);
+        let lock = self.lock().await?;
         let fork = if merge_back { self.tape.journaled_fork() } else { self.tape.fork() };
         if merge_back {
             // Without the lock, another process may well be running a turn.
             let wait = if lock.is_some() { RECOVERY_WAIT } else { Duration::ZERO };
-            self.recover(wait).boxed().await;
+            self.recover(wait).await;
         }
-        self.settings().boxed().await?;
-        fork.tape().bootstrap().boxed().await?;
+        self.settings().await?;
+        fork.tape().bootstrap().await?;
         self.state.set_slot(RunTape { tape: self.tape.clone(), merge_back, chat: self.chat.clone() });
-        inner.hooks.begin_turn(&mut self.state, &prompt, fork.tape()).boxed().await;
+        unless_cancelled(&self.cancel, inner.hooks.begin_turn(&mut self.state, prompt, fork.tape())).await?;
         let environment = match environment {
             Some(it) => inner.sessions.provide(&self.session, it),
-            None => inner.environment(&self.session).boxed().await,
+            None => unless_cancelled(&self.cancel, inner.environment(&self.session)).await?,
         };
+        Ok(Opened { lock, fork, environment })
+    }
+
+    /// Lets the model, or a plugin, answer.
+    async fn answer(mut self, prompt: Prompt, opened: Opened) -> Result<TurnResult, TurnError> {
+        let (inner, sink, merge_back) = (self.inner, self.sink, self.merge_back);
+        let Opened { lock, fork, environment } = opened;
         let (options, metadata) = (std::mem::take(&mut self.chat).or(&inner.settings.options), self.metadata());
         let rendered = self.rendered.take();
-        let (ctx, _running) = self.context(fork.tape().clone(), environment, Caller::Model);
+        let (ctx, running) = self.context(fork.tape().clone(), environment, Caller::Model);
         let state = ctx.state.clone();
         let turn = Turn { prompt: Some(prompt), ctx, sink: sink.clone(), options, metadata };
         let done = match &inner.turn_loop {
             Some(turn_loop) => turn_loop.run(turn).await,
             None => Box::pin(agent_loop::run(inner, turn)).await,
         };
-        if merge_back {
-            self::commit(fork, done.is_ok(), sink).boxed().await?;
-        }
+        let committed = if merge_back { commit(fork, done.is_ok(), sink).boxed().await } else { Ok(()) };
         let text = done.as_ref().map_or("", |it| it.answer.as_str());
         inner.hooks.save_state(&state, text).boxed().await;
-        render(inner, rendered, &state, &done).boxed().await;
+        if committed.is_ok() {
+            render(inner, rendered, &state, &done).boxed().await;
+        }
+        // The session is free when its hooks know how the turn ended.
+        drop((running, lock));
+        committed?;
         done
     }
 
     /// A line that calls a tool.
     async fn command(mut self, inbound: Option<&Inbound>, line: &str) -> Result<TurnResult, TurnError> {
-        let (inner, sink, merge_back) = (self.inner, self.sink, self.merge_back);
+        let inner = self.inner;
         let command = command::parse(line, &inner.tools).map_err(TurnError::CommandLine)?;
         if let Some(inbound) = inbound {
-            inner.hooks.load_state(inbound, &mut self.state).await;
+            unless_cancelled(&self.cancel, inner.hooks.load_state(inbound, &mut self.state)).await?;
         }
+        let state = self.state.clone();
+        let done = self.call(line, &command).await;
+        let text = done.as_ref().map_or("", |it| it.answer.as_str());
+        inner.hooks.save_state(&state, text).await;
+        done
+    }
+
+    /// Calls a command's tool on a fork of the tape.
+    async fn call(mut self, line: &str, command: &Command) -> Result<TurnResult, TurnError> {
+        let (inner, sink, merge_back) = (self.inner, self.sink, self.merge_back);
         self.allowed()?;
         if inner.settings.tapes == TapeNaming::Free {
             self.state.model = self.state.model.take().or_else(|| inner.settings.model.clone());
@@ -369,13 +414,13 @@ impl<'a> Plan<'a> {
         let fork = self.tape.fork();
         fork.tape().begin().await?;
         self.state.set_slot(RunTape { tape: self.tape.clone(), merge_back, chat: self.chat.clone() });
-        let environment = inner.environment(&self.session).await;
+        let environment = unless_cancelled(&self.cancel, inner.environment(&self.session)).await?;
         let rendered = self.rendered.take();
         let (mut ctx, _running) = self.context(fork.tape().clone(), environment, Caller::Command);
         ctx.run = RunId(COMMAND_RUN.to_owned());
-        let done = run_command(inner, &ctx, line, &command, sink).await;
+        let done = command::run(inner, &ctx, line, command, sink).await;
         if merge_back {
-            self::commit(fork, done.is_ok(), sink).await?;
+            commit(fork, done.is_ok(), sink).await?;
         }
         render(inner, rendered, &ctx.state, &done).await;
         done
@@ -518,7 +563,7 @@ fn is_true(value: &Value) -> bool {
 }
 
 /// Merges a turn into the tape. When that fails after the turn itself failed, both are told.
-async fn commit(fork: bub_kernel::tape::TapeFork, turn_was_ok: bool, sink: &EventSink) -> Result<(), TurnError> {
+async fn commit(fork: TapeFork, turn_was_ok: bool, sink: &EventSink) -> Result<(), TurnError> {
     match fork.commit().await {
         Ok(()) => Ok(()),
         Err(err) if turn_was_ok => Err(err.into()),
@@ -527,67 +572,6 @@ async fn commit(fork: bub_kernel::tape::TapeFork, turn_was_ok: bool, sink: &Even
             let message = format!("the turn was not recorded: {err}");
             sink.send(TurnEvent::Error { kind: "unknown", message }).await;
             Ok(())
-        }
-    }
-}
-
-/// Calls the command's tool and records what came of it.
-async fn run_command(
-    inner: &Arc<Inner>,
-    ctx: &ToolContext,
-    line: &str,
-    command: &Command,
-    sink: &EventSink,
-) -> Result<TurnResult, TurnError> {
-    let started = Instant::now();
-    let result = match inner.tools.get(&command.tool) {
-        Some(tool) => inner.executor.run(tool, &command.tool, command.args.clone(), ctx).await?,
-        None => Err(ToolError::not_found(format!("Unknown tool name: {}.", command.tool))),
-    };
-    let elapsed_ms = millis(started.elapsed());
-    let is_cancelled = ctx.cancel.is_cancelled();
-    let (status, output, cause) = match &result {
-        Ok(reply) => (if is_cancelled { "error" } else { "ok" }, reply.rendering(), None),
-        Err(err) => ("error", err.to_string(), Some(err.cause().to_owned())),
-    };
-    // The tape keeps at most as much of an output as the model would be shown.
-    let kept = bub_kernel::text::elide(&output, crate::executor::MAX_RESULT_CHARS).into_owned();
-    let raw = bub_kernel::text::elide(line, crate::executor::MAX_RESULT_CHARS);
-    let mut data = json!({
-        "raw": raw, "name": command.name, "status": status, "elapsed_ms": elapsed_ms, "output": kept,
-    });
-    if let Some(cause) = cause.filter(|it| !output.ends_with(it.as_str())) {
-        put(&mut data, "cause", bub_kernel::text::elide(&cause, crate::executor::MAX_RESULT_CHARS));
-    }
-    put(&mut data, "date", iso(ctx.tape.clock().now()));
-    ctx.tape.append_event("command", data).await?;
-    let mut event = CommandFinished {
-        state: ctx.state.clone(),
-        tape: ctx.tape.clone(),
-        line: line.to_owned(),
-        name: command.name.clone(),
-        status,
-        elapsed_ms,
-        output: output.clone(),
-    };
-    emit(ctx, &mut event).await?;
-    match result {
-        Ok(_) if is_cancelled => Err(TurnError::Cancelled),
-        Ok(_) => {
-            sink.send(TurnEvent::Text(output.clone())).await;
-            sink.send(TurnEvent::Final { text: output.clone(), ok: true }).await;
-            Ok(TurnResult {
-                session: ctx.session.clone(),
-                answer: output.clone(),
-                text: output,
-                errors: Vec::new(),
-                steps: 0,
-                usage: None,
-            })
-        }
-        Err(mut error) => {
-            command::add_hint(&mut error, command, inner.settings.command_prefix.as_deref().unwrap_or_default());
-            Err(TurnError::Command { name: command.name.clone(), error })
         }
     }
 }

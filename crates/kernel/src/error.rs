@@ -1,6 +1,6 @@
 //! The one error that crosses to the model and to the tape.
 
-use std::{error::Error, fmt};
+use std::{any::Any, error::Error, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -167,6 +167,13 @@ impl Error for ToolError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|err| err as _)
     }
+}
+
+/// What a panic said, if it said something in words.
+#[must_use]
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,49 +1,107 @@
 //! The typed events of a run, and the bus that carries them to handlers.
 //!
 //! Handlers run in the order of their registration, before the run goes on. A handler may change the
-//! event, and its error ends the run: this is for the embedder's own code. Plugins use
-//! [`Hooks`](crate::hooks::Hooks), whose failures are isolated.
+//! event, and its error ends the run: this is for code that must have its say. Plugins that only want to
+//! look on, or whose failure must not matter, use [`Hooks`](crate::hooks::Hooks), which are isolated.
 //!
 //! For each thing that happens, what is to be recorded of it is recorded first, then hooks are told,
 //! then handlers: a handler finds on the tape what its event is about, and its failure undoes no record.
+//!
+//! [`EVENTS`] describes all of them; the page of the reference is made from it.
+
+mod bus;
 
 use std::{any::Any, fmt, sync::Arc};
 
-use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
+pub use self::bus::{AnyEvent, EventBus, HandlerError, HandlerId};
 use crate::{
     error::ToolError,
     hooks::{ToolCall, ToolStep},
     message::{Message, Part, TokenUsage, ToolCallRequest},
     model::ModelRequest,
     tape::Tape,
-    tool::ToolReply,
+    tool::{ToolContext, ToolReply},
     turn::{Prompt, RunId, TurnState},
 };
 
 /// Something that happens in a run.
 pub trait Event: Any + Send + fmt::Debug {
-    /// Its name, as documentation and logs have it.
-    const NAME: &'static str;
+    /// What it is.
+    const INFO: EventInfo;
     /// Whether a handler decided, so that later ones are not asked.
     fn stopped(&self) -> bool {
         false
     }
 }
 
+/// What an event is, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct EventInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// When it is sent, in lines.
+    pub when: &'static [&'static str],
+    /// What handlers may do with it; nothing when it is only told.
+    pub may: Option<&'static str>,
+    /// What it carries, in order.
+    pub fields: &'static [FieldInfo],
+}
+
+/// One field of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: &'static str,
+    /// What it is, in lines.
+    pub meaning: &'static [&'static str],
+}
+
+/// Makes each event with its description, so that neither can be without the other.
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $([may $may:literal $(, stops |$event:ident| $stopped:expr)?])?
+        $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty,)* }
+    )*) => {
         $(
-            $(#[$doc])*
+            $(#[doc = $doc])*
             #[derive(Debug)]
             pub struct $name {
                 /// What the turn carries.
                 pub state: Arc<TurnState>,
-                $($(#[$field_doc])* pub $field: $type,)*
+                $($(#[doc = $field_doc])* pub $field: $type,)*
+            }
+
+            impl Event for $name {
+                const INFO: EventInfo = EventInfo {
+                    name: stringify!($name),
+                    when: &[$($doc),*],
+                    may: events!(@may $($may)?),
+                    fields: &[
+                        FieldInfo { name: "state", kind: "Arc<TurnState>", meaning: &["What the turn carries."] },
+                        $(FieldInfo {
+                            name: stringify!($field),
+                            kind: stringify!($type),
+                            meaning: &[$($field_doc),*],
+                        },)*
+                    ],
+                };
+                $($(fn stopped(&self) -> bool {
+                    let $event = self;
+                    $stopped
+                })?)?
             }
         )*
+
+        /// All events, in the order in which a run first sends them.
+        pub const EVENTS: &[EventInfo] = &[$($name::INFO),*];
     };
+    (@may) => { None };
+    (@may $may:literal) => { Some($may) };
 }
 
 events! {
@@ -55,21 +113,8 @@ events! {
         model: String,
         /// What was said.
         prompt: Prompt,
-        /// What the caller says about the run, beside what `loop.start` holds anyway.
+        /// What the caller said about this run.
         metadata: Map<String, Value>,
-    }
-    /// A turn with a model has ended; follows every [`RunStarted`].
-    RunFinished {
-        /// The session's tape.
-        tape: Tape,
-        /// `ok`, `error` or `cancelled`.
-        status: &'static str,
-        /// Steps taken.
-        steps: usize,
-        /// Milliseconds since the start.
-        elapsed_ms: u64,
-        /// What went wrong.
-        error: Option<String>,
     }
     /// A step begins.
     StepStarted {
@@ -80,41 +125,30 @@ events! {
         /// The prompt of this step, if it has one.
         prompt: Option<Prompt>,
     }
-    /// A step has ended.
-    StepFinished {
-        /// The session's tape.
-        tape: Tape,
-        /// Its number, from 1.
-        step: usize,
-        /// `ok`, `continue`, `error`, `auto_handoff` or `cancelled`.
-        status: &'static str,
-        /// Milliseconds since its start.
-        elapsed_ms: u64,
-        /// What went wrong.
-        error: Option<String>,
-    }
-    /// Waiting messages are about to be taken into a step. Handlers may add, change or drop some.
+    /// Waiting messages (from people while the turn runs) are about to be taken into a step.
+    [may "add, change or drop messages"]
     MessagesPending {
         /// The session's tape.
         tape: Tape,
         /// The messages.
         messages: Vec<Message>,
     }
-    /// A model is about to be called. Handlers may change the request, or answer instead.
+    /// A model is about to be called.
+    [may "change the request (another `provider:model` too), or answer in the model's place with `decision`", stops |event| event.decision.is_some()]
     LlmCallStarted {
         /// The session's tape.
         tape: Tape,
-        /// What will be sent.
+        /// What will be sent; its `model` is `provider:model`.
         request: ModelRequest,
         /// An answer that makes the call unnecessary.
         decision: Option<String>,
     }
-    /// A model call has ended; not sent for cancelled ones.
+    /// A model call has ended, well or not. Not sent for cancelled calls, nor for answers in the model's place.
     LlmCallFinished {
         /// The session's tape.
         tape: Tape,
-        /// Which call.
-        run: RunId,
+        /// What was sent; its `run` says which call this was.
+        request: ModelRequest,
         /// The answer's words.
         text: String,
         /// The calls it asks for.
@@ -126,18 +160,24 @@ events! {
         /// Milliseconds since the start.
         duration_ms: u64,
     }
-    /// A tool is about to be called. Handlers may change arguments, replace or deny.
+    /// A tool is about to be called: by the model, by its code or by a person (`call.caller`).
+    [may "change the arguments, or replace or deny the call with `decision`", stops |event| !matches!(event.decision, ToolStep::Proceed)]
     ToolCallStarted {
-        /// The call; its arguments may be changed.
+        /// What the tool will be given: the tape, the run, who calls.
+        ctx: ToolContext,
+        /// The call.
         call: ToolCall,
         /// What to do with it.
         decision: ToolStep,
     }
-    /// A tool call has ended. Handlers may change the result.
+    /// A tool call has ended: it went well, failed, or was replaced or denied. Not sent for cancelled calls.
+    [may "change the result"]
     ToolCallFinished {
+        /// What the tool was given: the tape, the run, who called.
+        ctx: ToolContext,
         /// The call.
         call: ToolCall,
-        /// What the caller will get.
+        /// What the caller will get: rendered text for the model, the structured result for code and people.
         result: Result<ToolReply, ToolError>,
         /// Milliseconds since the start.
         duration_ms: u64,
@@ -168,6 +208,34 @@ events! {
         assistant_parts: Vec<Part>,
         /// What went wrong.
         error: Option<String>,
+        /// Why the conversation could not be read, so that the model was not asked.
+        context_error: Option<String>,
+    }
+    /// A step has ended.
+    StepFinished {
+        /// The session's tape.
+        tape: Tape,
+        /// Its number, from 1.
+        step: usize,
+        /// `ok`, `continue`, `error`, `auto_handoff` or `cancelled`.
+        status: &'static str,
+        /// Milliseconds since its start.
+        elapsed_ms: u64,
+        /// What went wrong.
+        error: Option<String>,
+    }
+    /// A turn with a model has ended; follows every [`RunStarted`].
+    RunFinished {
+        /// The session's tape.
+        tape: Tape,
+        /// `ok`, `error` or `cancelled`.
+        status: &'static str,
+        /// Steps taken.
+        steps: usize,
+        /// Milliseconds since the start.
+        elapsed_ms: u64,
+        /// What went wrong.
+        error: Option<String>,
     }
     /// A command has ended.
     CommandFinished {
@@ -183,90 +251,5 @@ events! {
         elapsed_ms: u64,
         /// What it printed, or the error.
         output: String,
-    }
-}
-
-macro_rules! names {
-    ($($name:ident $(, $event:ident => $stopped:expr)?;)*) => {
-        $(impl Event for $name {
-            const NAME: &'static str = stringify!($name);
-            $(fn stopped(&self) -> bool {
-                let $event = self;
-                $stopped
-            })?
-        })*
-        /// The names of all events, in the order of a run.
-        pub const EVENT_NAMES: &[&str] = &[$($name::NAME),*];
-    };
-}
-
-names! {
-    RunStarted;
-    StepStarted;
-    MessagesPending;
-    LlmCallStarted, event => event.decision.is_some();
-    LlmCallFinished;
-    ToolCallStarted, event => !matches!(event.decision, ToolStep::Proceed);
-    ToolCallFinished;
-    ChatFinished;
-    StepFinished;
-    RunFinished;
-    CommandFinished;
-}
-
-/// A handler's failure.
-pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
-
-type Handler =
-    dyn for<'a> Fn(&'a mut (dyn Any + Send)) -> Option<BoxFuture<'a, Result<(), HandlerError>>> + Send + Sync;
-
-/// Carries events to handlers. Filled before it is shared; a run never changes it.
-#[derive(Clone, Default)]
-pub struct EventBus {
-    handlers: Vec<Arc<Handler>>,
-}
-
-impl fmt::Debug for EventBus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventBus").field("handlers", &self.handlers.len()).finish()
-    }
-}
-
-impl EventBus {
-    /// Calls `handler` with each event of type `E`.
-    pub fn on<E: Event>(
-        &mut self,
-        handler: impl for<'a> Fn(&'a mut E) -> BoxFuture<'a, Result<(), HandlerError>> + Send + Sync + 'static,
-    ) -> &mut Self {
-        self.handlers.push(Arc::new(move |event| event.downcast_mut::<E>().map(&handler)));
-        self
-    }
-
-    /// Calls a handler that has nothing to wait for.
-    pub fn on_sync<E: Event>(
-        &mut self,
-        handler: impl Fn(&mut E) -> Result<(), HandlerError> + Send + Sync + 'static,
-    ) -> &mut Self {
-        self.on(move |event: &mut E| {
-            let done = handler(event);
-            Box::pin(std::future::ready(done))
-        })
-    }
-
-    /// Hands `event` to its handlers, in order, until one decides.
-    ///
-    /// # Errors
-    /// That of the first handler that fails.
-    pub async fn emit<E: Event>(&self, event: &mut E) -> Result<(), HandlerError> {
-        for handler in &self.handlers {
-            if event.stopped() {
-                break;
-            }
-            let any: &mut (dyn Any + Send) = event;
-            if let Some(work) = handler(any) {
-                work.await?;
-            }
-        }
-        Ok(())
     }
 }

@@ -8,14 +8,22 @@
 //! - *chained*: highest rank first, each sees the changes of the one before; the first final step ends the chain;
 //! - *observed*: all are told; nothing comes back.
 //!
-//! Rank is the order of registration: later ranks higher. A hook that panics is logged, reported to
-//! [`Hooks::on_error`] and skipped; it is not a veto.
+//! Rank is the order of registration: later ranks higher. [`HOOKS`] describes all of them; the page of
+//! the reference is made from it.
+//!
+//! Hooks are isolated. One that panics, gives an answer that makes no sense, or takes longer than
+//! [`HOOK_LIMIT`] where that holds, is logged, reported to [`Hooks::on_error`] and passed over; it is no
+//! veto. What must hold even then is an event handler, whose failure ends the turn, or an
+//! [`Environment`]. A hook that blocks its thread without ever waiting can't be helped.
 
-use std::{error::Error, sync::Arc};
+mod points;
+
+use std::{error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde_json::Value;
 
+pub use self::points::*;
 use crate::{
     channel::{Admission, TurnSnapshot},
     environment::Environment,
@@ -34,7 +42,7 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's runtime name (`fs.read`); for an unknown tool the name as given.
     pub tool: String,
-    /// Its arguments, a JSON object.
+    /// Its arguments, a JSON object; an empty one when the model wrote something else.
     pub args: Value,
     /// Who calls.
     pub caller: Caller,
@@ -97,6 +105,8 @@ impl std::fmt::Debug for ToolView {
 /// How a model call ended.
 #[derive(Debug)]
 pub struct ModelOutcome<'a> {
+    /// What was sent; its `model` is `provider:model`.
+    pub request: &'a ModelRequest,
     /// The answer's words.
     pub text: &'a str,
     /// The calls it asks for.
@@ -105,6 +115,8 @@ pub struct ModelOutcome<'a> {
     pub usage: Option<&'a TokenUsage>,
     /// What went wrong.
     pub error: Option<&'a ModelError>,
+    /// From the request to the end of the answer.
+    pub duration: Duration,
 }
 
 /// What no longer fits the model's window, and is about to be left out of the context.
@@ -121,9 +133,10 @@ pub struct CutOff<'a> {
 /// Watches and steers turns.
 #[async_trait]
 pub trait Hooks: Send + Sync {
-    /// The name that `bub hooks` shows.
+    /// The name that `bub hooks` shows, and that logs have.
     fn name(&self) -> &str;
-    /// The methods that it implements, for `bub hooks`.
+    /// The names of the methods that it implements, for `bub hooks`. All methods are called whether they
+    /// stand here or not; a name that no hook has is reported when the runtime starts.
     fn implements(&self) -> &[&'static str];
 
     /// Which session a message belongs to. *Asked.* A gateway does not take a message for which a hook fails,
@@ -145,7 +158,7 @@ pub trait Hooks: Send + Sync {
         None
     }
     /// A prompt for the next step of a running turn. *Asked.*
-    async fn continue_prompt(&self, _state: &TurnState) -> Option<String> {
+    async fn continue_prompt(&self, _state: &TurnState, _prompt: Option<&Prompt>, _tape: &Tape) -> Option<String> {
         None
     }
     /// Blocks of the system prompt. *Gathered.*
@@ -158,7 +171,7 @@ pub trait Hooks: Send + Sync {
     /// whose state is a copy of the outer one's, included. The place to fill slots that are the turn's
     /// own. *Gathered.*
     async fn begin_turn(&self, _state: &mut TurnState, _prompt: &Prompt, _tape: &Tape) {}
-    /// Is told the answer of a turn. *Observed.*
+    /// Is told the answer of a turn or command; empty when it failed. *Observed.*
     async fn save_state(&self, _state: &TurnState, _text: &str) {}
     /// What to send for an answer. *Gathered.*
     async fn render_outbound(&self, _state: &TurnState, _text: &str) -> Vec<Outbound> {
@@ -179,20 +192,24 @@ pub trait Hooks: Send + Sync {
     }
     /// Which tools the model sees, and which only its code does. *Chained.*
     async fn choose_tools(&self, _state: &TurnState, _view: &mut ToolView) {}
-    /// Before a model call. *Chained.*
+    /// Before a model call. The request's `model` is `provider:model` here; another one sends the call
+    /// there. What is recorded are the messages and the system prompt as they were before. *Chained.*
     async fn before_model(&self, _state: &TurnState, _request: &mut ModelRequest) -> ModelStep {
         ModelStep::Proceed
     }
-    /// After a model call, failed ones included. *Observed*; not told of cancelled ones.
+    /// After a model call, failed ones included. *Observed*; not told of cancelled ones, nor of answers in
+    /// the model's place.
     async fn after_model(&self, _state: &TurnState, _outcome: &ModelOutcome<'_>) {}
-    /// Before a tool call. *Chained.*
+    /// Before a tool call, those of tools that do not exist included. Of the call, the arguments may be
+    /// changed, and must stay an object. *Chained.*
     async fn before_tool(&self, _ctx: &ToolContext, _call: &mut ToolCall) -> ToolStep {
         ToolStep::Proceed
     }
     /// After a tool call; may change what the caller gets. *Chained*; not told of cancelled ones.
     async fn after_tool(&self, _ctx: &ToolContext, _call: &ToolCall, _result: &mut Result<ToolReply, ToolError>) {}
-    /// Something failed. *Observed.*
-    async fn on_error(&self, _stage: &'static str, _err: &(dyn Error + Send + Sync)) {}
+    /// Something failed: a turn (stage `turn`), a hook (stage `hook`, with a [`HookError`]), or a gateway's work
+    /// on a message (`resolve_session`, `admit_message`, `dispatch_outbound`). *Observed.*
+    async fn on_error(&self, _stage: &'static str, _err: &(dyn Error + Send + Sync), _inbound: Option<&Inbound>) {}
     /// The runtime closes: stop what outlived its call. *Observed.*
     async fn close(&self) {}
 }

@@ -226,6 +226,8 @@ pub struct TurnState {
     pub allowed_tools: Option<Vec<String>>,
     /// Skills that the turn may use, case-folded; `None` allows all.
     pub allowed_skills: Option<Vec<String>>,
+    /// What the caller said about this turn, for hooks and handlers; a nested turn begins without.
+    pub metadata: Map<String, Value>,
     /// How many turns this one is nested in.
     pub depth: usize,
     /// Where the turn's tools run, once that is known.

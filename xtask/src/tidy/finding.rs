@@ -39,6 +39,8 @@ pub enum Rule {
     Machine,
     /// Links between documents lead somewhere.
     Link,
+    /// Hooks name the methods that they implement.
+    HookList,
     /// An exception excuses something.
     Exception,
 }
@@ -65,6 +67,7 @@ impl Rule {
             Self::Unfinished => "unfinished",
             Self::Machine => "machine",
             Self::Link => "link",
+            Self::HookList => "hook-list",
             Self::Exception => "exception",
         }
     }

@@ -4,6 +4,7 @@
 
 mod exceptions;
 mod finding;
+mod hooks;
 mod manifests;
 mod modules;
 mod sources;
@@ -36,6 +37,7 @@ pub fn check_tree(tree: &Tree, exceptions: &[Exception]) -> Result<Vec<Finding>>
     found.extend(sources::check(tree));
     found.extend(modules::check(tree));
     found.extend(texts::check(tree));
+    found.extend(hooks::check(tree));
     let mut kept = exceptions::apply(found, exceptions);
     kept.sort_by(|a, b| (&a.path, a.line, a.rule.name()).cmp(&(&b.path, b.line, b.rule.name())));
     Ok(kept)

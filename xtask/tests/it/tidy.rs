@@ -209,6 +209,25 @@ fn dead_link_is_found() {
 }
 
 #[test]
+fn hooks_that_do_not_name_their_methods_are_found() {
+    let hooks = |name: &str, list: &str| {
+        format!(
+            "#[async_trait]\nimpl Hooks for {name} {{\n    fn implements(&self) -> &[&'static str] {{\n        &[{list}]\n    }}\n\n    \
+             async fn before_tool(&self) {{\n    }}\n\n    async fn close(&self) {{}}\n}}\n"
+        )
+    };
+    let all =
+        [("A", r#""close", "before_tool""#), ("B", r#""before_tool""#), ("C", r#""close", "before_tool", "notices""#)];
+    let code: String = all.iter().map(|(name, list)| hooks(name, list)).collect();
+    check(
+        &[("crates/host/src/lib.rs", &format!("{code}impl<T> Hooks for D<T> {{\n}}\n"))],
+        expect![[r#"
+            crates/host/src/lib.rs:13: [hook-list] `implements` names before_tool; the methods are before_tool, close
+            crates/host/src/lib.rs:24: [hook-list] `implements` names before_tool, close, notices; the methods are before_tool, close"#]],
+    );
+}
+
+#[test]
 fn exception_excuses_and_is_reported_when_it_excuses_nothing() {
     let folder = workspace(&[("crates/kernel/src/lib.rs", "use std::fs;\n")]);
     let exception = |rule, path| Exception { rule, path, reason: "a test" };
@@ -255,7 +274,7 @@ fn workspace(changed: &[(&str, &str)]) -> tempfile::TempDir {
         fs::write(path, text).unwrap();
     };
     let name_of = |folder: &str| match folder.rsplit('/').next().unwrap() {
-        own @ ("bub" | "xtask") => own.to_owned(),
+        own @ ("bub" | "custom-bub" | "xtask") => own.to_owned(),
         other => format!("bub-{other}"),
     };
     let mut list = String::new();

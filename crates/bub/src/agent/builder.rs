@@ -287,7 +287,7 @@ impl AgentBuilder {
 
     /// Calls `handler` with each event of type `E`, after hooks and in the order of registration.
     pub fn on<E: Event>(
-        mut self,
+        self,
         handler: impl for<'a> Fn(&'a mut E) -> BoxFuture<'a, Result<(), HandlerError>> + Send + Sync + 'static,
     ) -> Self {
         self.events.on(handler);
@@ -296,7 +296,7 @@ impl AgentBuilder {
 
     /// The same for a handler that has nothing to wait for.
     pub fn on_sync<E: Event>(
-        mut self,
+        self,
         handler: impl Fn(&mut E) -> Result<(), HandlerError> + Send + Sync + 'static,
     ) -> Self {
         self.events.on_sync(handler);

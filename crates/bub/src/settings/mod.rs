@@ -264,6 +264,18 @@ impl Settings {
         })
     }
 
+    /// What the configuration file has at the top level that is not bub's own, for plugins.
+    pub(crate) fn foreign_values(&self) -> Map<String, Value> {
+        let fields = self.layers.file.fields().iter();
+        let foreign = fields.filter(|(key, _)| self.own_keys().all(|it| it != key));
+        foreign.map(|(key, it)| (key.clone(), it.to_json())).collect()
+    }
+
+    /// The keys at the top level that are bub's own.
+    pub(crate) fn own_keys(&self) -> impl Iterator<Item = &'static str> + use<> {
+        table::SETTINGS.iter().map(|it| it.key.split('.').next().unwrap_or(it.key))
+    }
+
     /// Where the value of a setting comes from; `None` if there is no setting of that key.
     #[must_use]
     pub fn origin(&self, key: &str) -> Option<Origin> {

@@ -30,7 +30,7 @@ spill:
   threshold: 8192
 ```
 
-Sections of other names belong to plugins. Keys that mean nothing are ignored, and `bub config show` lists them. If a key stands twice in one map, the last one counts.
+Sections of other names belong to plugins, which check them. Other keys that mean nothing are ignored, and `bub config show` lists them. If a key stands twice in one map, the last one counts.
 
 In variables, lists and maps are JSON, yes and no are `true` and `false` (or `1` and `0`, `yes` and `no`, `on` and `off`), and the text `null` means no value, whatever the places further down say. An empty variable counts as not set. Maps that stand in several places are merged, key by key.
 

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use bub_kernel::text;
+use bub_kernel::{
+    plugin::{Section, SectionField},
+    text,
+};
 use serde_json::Value;
 
 use super::{
@@ -106,6 +109,36 @@ impl Settings {
             }
         }
         unknown
+    }
+
+    /// The settings of a plugin's section, with where they come from.
+    #[must_use]
+    pub fn shown_section(&self, section: &Section) -> Vec<Shown> {
+        let show = |field: &SectionField| {
+            let mut value = field.value.clone();
+            shorten_inside(&field.name, &mut value);
+            let file = &self.layers.file;
+            let line = file.line_of(&[&section.name, &field.name]);
+            Shown {
+                key: format!("{}.{}", section.name, field.name),
+                is_set: !value.is_null(),
+                value: if value.is_null() { "none".to_owned() } else { text::render(&value).replace('\n', "\\n") },
+                origins: vec![if field.is_given {
+                    Origin::File { path: file.path.clone(), line }
+                } else {
+                    Origin::Default
+                }],
+            }
+        };
+        section.fields.iter().map(show).collect()
+    }
+
+    /// Where the configuration file has a key such as `weather.sources[0].url`, or what is nearest above it.
+    pub(crate) fn file_place(&self, key: &str) -> Option<String> {
+        let parts: Vec<_> = key.split('.').map(|it| it.split('[').next().unwrap_or(it)).collect();
+        let file = &self.layers.file;
+        let line = Some(file.line_of(&parts)).filter(|it| *it > 0)?;
+        Some(format!("{}:{line}", file.path.display()))
     }
 
     fn show_setting(&self, setting: &table::Setting) -> Shown {

@@ -100,7 +100,7 @@ impl Plugin for Broken {
     }
 
     fn register(&self, _: &mut Registry) -> Result<(), PluginError> {
-        Err(PluginError { plugin: "broken".into(), reason: "no reason".into() })
+        Err(PluginError::new("broken", "no reason"))
     }
 }
 

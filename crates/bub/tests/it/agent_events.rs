@@ -45,7 +45,7 @@ fn log_events(mut builder: AgentBuilder, log: &Log) -> AgentBuilder {
                     let (log, tape) = (log.clone(), event.tape.clone());
                     Box::pin(async move {
                         let newest = newest(&tape).await;
-                        log.lock().unwrap().push(format!("{} after {newest}", $with_tape::NAME));
+                        log.lock().unwrap().push(format!("{} after {newest}", $with_tape::INFO.name));
                         Ok(())
                     })
                 });
@@ -53,7 +53,7 @@ fn log_events(mut builder: AgentBuilder, log: &Log) -> AgentBuilder {
             $({
                 let log = log.clone();
                 builder = builder.on_sync(move |_: &mut $plain| {
-                    log.lock().unwrap().push($plain::NAME.to_owned());
+                    log.lock().unwrap().push($plain::INFO.name.to_owned());
                     Ok(())
                 });
             })*
@@ -171,11 +171,11 @@ async fn a_handler_that_fails_ends_the_step_and_the_run_is_finished_all_the_same
             let (builder, _) = agent([add(), Script::text("5")]);
             let failing = builder.on_sync(|_: &mut $event| Err("no".into()));
             let told = ends(failing, "an event handler failed: no").await;
-            assert_eq!(told, $expected, "{}", $event::NAME);
+            assert_eq!(told, $expected, "{}", $event::INFO.name);
             let (builder, _) = agent([add(), Script::text("5")]);
             let panicking = builder.on_sync(|_: &mut $event| panic!("oh"));
             let told = ends(panicking, "an event handler failed: it panicked: oh").await;
-            assert_eq!(told, $expected, "{}", $event::NAME);
+            assert_eq!(told, $expected, "{}", $event::INFO.name);
         )*};
     }
     check! {

@@ -19,6 +19,8 @@ mod deferred;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod examples;
 #[cfg(test)]
 mod gateway;
@@ -26,6 +28,8 @@ mod gateway;
 mod gemini;
 #[cfg(test)]
 mod media;
+#[cfg(test)]
+mod reference;
 mod settings;
 #[cfg(test)]
 mod skills;

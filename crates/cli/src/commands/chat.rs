@@ -9,10 +9,9 @@ use std::{
 
 use anyhow::Result;
 use bub::{
-    App,
+    App, Builder,
     engine::{Gateway, GatewaySettings},
     kernel::turn::SessionId,
-    settings::Settings,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -25,9 +24,9 @@ use crate::{
 };
 
 /// Talks until the person leaves or the input ends.
-pub(crate) async fn run(args: ChatArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
-    let prefix = settings.command_prefix.clone();
-    let app = super::builder(settings, workspace).build()?;
+pub(crate) async fn run(args: ChatArgs, builder: Builder) -> Result<ExitCode> {
+    let prefix = builder.settings().command_prefix.clone();
+    let app = builder.build()?;
     let session = SessionId(args.session_id.clone());
     greet(&app, &session, &prefix).await;
     let is_interactive = io::stdin().is_terminal();

@@ -3,13 +3,13 @@
 use std::{
     fs::File,
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
 };
 
 use anyhow::{Context as _, Result};
 use bub::{
-    App, TurnOptions,
+    Builder, TurnOptions,
     code::{stub, tools_for_people},
     kernel::{
         event::{EventBus, ToolCallFinished, ToolCallStarted},
@@ -17,7 +17,6 @@ use bub::{
         tool::Caller,
         turn::{Inbound, Prompt, SessionId, TurnError, TurnEvent, TurnResult},
     },
-    settings::Settings,
 };
 use serde_json::Map;
 
@@ -33,11 +32,12 @@ use crate::{
 };
 
 /// Runs the file, or prints the stub.
-pub(crate) async fn run(args: CodeArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
-    let Some(file) = &args.file else { return print_stub(&args, settings, workspace) };
+pub(crate) async fn run(args: CodeArgs, builder: Builder) -> Result<ExitCode> {
+    let Some(file) = &args.file else { return print_stub(&args, builder) };
     let source = source(file)?;
-    let line = format!("{}run_code code={} timeout_seconds={}", settings.command_prefix, quoted(&source), args.timeout);
-    let app = super::builder(settings, workspace).events(progress(args.quiet)).build()?;
+    let prefix = &builder.settings().command_prefix;
+    let line = format!("{prefix}run_code code={} timeout_seconds={}", quoted(&source), args.timeout);
+    let app = builder.events(progress(args.quiet)).build()?;
     let inbound = Inbound {
         session: Some(SessionId(args.session_id.clone())),
         local: true,
@@ -47,8 +47,8 @@ pub(crate) async fn run(args: CodeArgs, settings: Settings, workspace: PathBuf) 
     play(app, inbound, options, &mut CodePrinter).await
 }
 
-fn print_stub(args: &CodeArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
-    let app: App = super::builder(settings, workspace).build()?;
+fn print_stub(args: &CodeArgs, builder: Builder) -> Result<ExitCode> {
+    let app = builder.build()?;
     let tools = app.runtime().tools();
     let allowed = args.tools.as_ref().map(|names| tools.resolve_names(names)).transpose().map_err(UsageError)?;
     let specs: Vec<_> =
@@ -89,7 +89,7 @@ impl Printer for CodePrinter {
 
 /// Shows the calls of the code on standard error.
 fn progress(is_quiet: bool) -> EventBus {
-    let mut events = EventBus::default();
+    let events = EventBus::default();
     if is_quiet {
         return events;
     }
@@ -131,6 +131,6 @@ fn source(path: &Path) -> Result<String> {
 }
 
 /// A text as one word of a command line.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\"'\"'"))
 }

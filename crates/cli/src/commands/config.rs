@@ -3,15 +3,20 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bub::settings::Settings;
+use bub::Builder;
 use serde_json::json;
 
 use crate::{args::ConfigCommand, output};
 
 /// Prints every setting and where it comes from.
-pub(crate) fn run(command: ConfigCommand, settings: &Settings) -> Result<ExitCode> {
+pub(crate) fn run(command: ConfigCommand, builder: Builder) -> Result<ExitCode> {
     let ConfigCommand::Show { json } = command;
-    let shown = settings.shown();
+    let settings = builder.settings().clone();
+    let mut shown = settings.shown();
+    if builder.has_plugins() {
+        // What plugins are set to is known when they have read it.
+        shown.extend(builder.build()?.plugin_settings());
+    }
     let width = shown.iter().map(|it| it.key.len()).max().unwrap_or_default();
     let mut text = String::new();
     for it in &shown {

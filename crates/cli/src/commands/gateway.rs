@@ -1,16 +1,16 @@
 //! `bub gateway`: answers what channels bring.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
-use bub::{engine::ChannelChoice, settings::Settings};
+use bub::{Builder, engine::ChannelChoice};
 use tokio_util::sync::CancellationToken;
 
 use crate::{args::GatewayArgs, error::UsageError, interrupt::Interrupts, output};
 
 /// Listens until it is stopped.
-pub(crate) async fn run(args: &GatewayArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
-    let app = super::builder(settings, workspace).build()?;
+pub(crate) async fn run(args: &GatewayArgs, builder: Builder) -> Result<ExitCode> {
+    let app = builder.build()?;
     let ChannelChoice { channels, unknown, disabled, .. } = app.enabled_channels();
     for name in &disabled {
         output::note(&format!("channel '{name}' is not set up, so nothing listens on it"));

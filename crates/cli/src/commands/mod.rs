@@ -9,54 +9,78 @@ mod login;
 mod models;
 mod run;
 mod skills;
+mod subcommand;
 mod tape;
 mod turn;
 
 use std::{io::Read, path::PathBuf, process::ExitCode};
 
+pub(crate) use self::subcommand::{Call, call_of, command_of};
+use crate::{
+    args::{Args, CodeArgs, Command, GatewayArgs, Globals},
+    error::UsageError,
+    output,
+    program::{Asked, Program},
+};
 use anyhow::{Context as _, Result};
 use bub::{
     Builder,
     settings::{Settings, Sources},
-};
-use clap::CommandFactory as _;
-
-use crate::{
-    args::{Args, CodeArgs, Command, GatewayArgs},
-    error::UsageError,
-    output,
 };
 
 /// The most that is read of a message or of a file with code, in bytes.
 const MAX_INPUT_BYTES: u64 = 10 << 20;
 
 /// Does what the command line asks for.
-pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    if let Command::Completions { shell } = args.command {
+pub(crate) async fn run(asked: Asked, program: Program) -> Result<ExitCode> {
+    if let Asked::Own(Args { command: Command::Completions { shell }, .. }) = &asked {
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Args::command(), "bub", &mut script);
+        clap_complete::generate(*shell, &mut program.command().0, program.name(), &mut script);
         output::out(&String::from_utf8_lossy(&script))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (settings, workspace) = load(&args)?;
-    let names_workspace = args.workspace.is_some();
-    log(args.verbose.max(settings.verbose));
+    let (globals, own) = match &asked {
+        Asked::Own(args) => (&args.globals, setting_of(&args.command)),
+        Asked::Tool { globals, .. } => (globals, None),
+    };
+    let (settings, workspace) = load(globals, own)?;
+    let names_workspace = globals.workspace.is_some();
+    log(globals.verbose.max(settings.verbose));
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    match args.command {
-        Command::Run(run) => run::run(run, settings, workspace).await,
-        Command::Chat(chat) => chat::run(chat, settings, workspace).await,
-        Command::Gateway(gateway) => gateway::run(&gateway, settings, workspace).await,
-        Command::Code(code) => code::run(code, settings, workspace).await,
-        Command::Tape(command) => tape::run(command, settings, workspace).await,
-        Command::Tools { json } => list::tools(&builder(settings, workspace).build()?, json),
-        Command::Hooks => list::hooks(&builder(settings, workspace).build()?),
-        Command::Login(command) => login::run(command, &settings).await,
-        Command::Models(args) => models::run(args, settings, workspace).await,
-        Command::Skills(command) => skills::run(command, settings, workspace, names_workspace).await,
-        Command::Config(command) => config::run(command, &settings),
+    let builder = program.into_plugins().into_iter().fold(builder(settings, workspace), Builder::plugin);
+    let command = match asked {
+        Asked::Own(args) => args.command,
+        Asked::Tool { call, .. } => return subcommand::run(call, builder).await,
+    };
+    match command {
+        Command::Run(run) => run::run(run, builder).await,
+        Command::Chat(chat) => chat::run(chat, builder).await,
+        Command::Gateway(gateway) => gateway::run(&gateway, builder).await,
+        Command::Code(code) => code::run(code, builder).await,
+        Command::Tape(command) => tape::run(command, builder).await,
+        Command::Tools { json } => list::tools(&builder.build()?, json),
+        Command::Hooks { json } => list::hooks(&builder.build()?, json),
+        Command::Login(command) => login::run(command, builder.settings()).await,
+        Command::Models(args) => models::run(args, builder).await,
+        Command::Plugins { json } => list::plugins(&builder.build()?, json),
+        Command::Skills(command) => skills::run(command, builder, names_workspace).await,
+        Command::Config(command) => config::run(command, builder),
         Command::Completions { .. } | Command::CodeWorker => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A setting that an option of a command stands for: its key, its value, the option.
+type OwnSetting = (&'static str, String, &'static str);
+
+fn setting_of(command: &Command) -> Option<OwnSetting> {
+    match command {
+        Command::Code(CodeArgs { runner: Some(runner), .. }) => Some(("code.runner", runner.clone(), "--runner")),
+        Command::Gateway(GatewayArgs { enable_channel }) if !enable_channel.is_empty() => {
+            Some(("enabled_channels", enable_channel.join(","), "--enable-channel"))
+        }
+        _ => None,
     }
 }
 
@@ -84,26 +108,21 @@ fn read_text(reader: impl Read, name: &str) -> Result<String> {
 }
 
 /// Reads the settings, and finds the workspace.
-fn load(args: &Args) -> Result<(Settings, PathBuf)> {
+fn load(globals: &Globals, own: Option<OwnSetting>) -> Result<(Settings, PathBuf)> {
     #[expect(clippy::disallowed_methods, reason = "the program's current directory is read here and passed on")]
     let cwd = std::env::current_dir().context("cannot tell the current directory")?;
     let mut sources = Sources::of_process(&cwd);
-    for pair in &args.set {
+    for pair in &globals.set {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(UsageError(format!("--set takes KEY=VALUE, got '{pair}'")).into());
         };
         sources = sources.with_override(key, value, "--set");
     }
-    if let Command::Code(CodeArgs { runner: Some(runner), .. }) = &args.command {
-        sources = sources.with_override("code.runner", runner, "--runner");
-    }
-    if let Command::Gateway(GatewayArgs { enable_channel }) = &args.command
-        && !enable_channel.is_empty()
-    {
-        sources = sources.with_override("enabled_channels", enable_channel.join(","), "--enable-channel");
+    if let Some((key, value, option)) = own {
+        sources = sources.with_override(key, value, option);
     }
     let settings = Settings::load(sources)?;
-    let workspace = args.workspace.as_ref().map_or_else(|| cwd.clone(), |it| cwd.join(it));
+    let workspace = globals.workspace.as_ref().map_or_else(|| cwd.clone(), |it| cwd.join(it));
     Ok((settings, workspace))
 }
 

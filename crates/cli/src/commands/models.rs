@@ -6,17 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use bub::{
-    App,
+    App, Builder,
     kernel::{
         model::{ModelInfo, ModelProvider, ModelSpec},
         text::thousands,
         turn::TurnError,
     },
-    settings::Settings,
 };
 use serde_json::json;
 
-use super::builder;
 use crate::{
     args::{ModelsArgs, ModelsCommand},
     error::UsageError,
@@ -28,8 +26,8 @@ use crate::{
 const MAX_ID_WIDTH: usize = 48;
 
 /// Does what `bub models` asks for.
-pub(crate) async fn run(args: ModelsArgs, settings: Settings, workspace: std::path::PathBuf) -> Result<ExitCode> {
-    let app = builder(settings, workspace).build()?;
+pub(crate) async fn run(args: ModelsArgs, builder: Builder) -> Result<ExitCode> {
+    let app = builder.build()?;
     let done = match &args.command {
         Some(ModelsCommand::Test { model, json }) => test(&app, model.as_deref(), *json).await,
         None if args.providers => providers(&app, args.json),

@@ -2,19 +2,17 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    path::PathBuf,
     process::ExitCode,
 };
 
 use anyhow::Result;
 use bub::{
-    App, TurnOptions,
+    App, Builder, TurnOptions,
     kernel::{
         message::Part,
         text::elide,
         turn::{Inbound, Prompt, SessionId},
     },
-    settings::Settings,
 };
 
 use super::turn::play;
@@ -25,10 +23,10 @@ use crate::{
 };
 
 /// Runs the turn and prints it.
-pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
+pub(crate) async fn run(args: RunArgs, builder: Builder) -> Result<ExitCode> {
     let message = message(args.message.as_deref())?;
     let session = args.session_id.clone().unwrap_or_else(|| format!("{}:{}", args.channel, args.chat_id));
-    let app = super::builder(settings, workspace).build()?;
+    let app = builder.build()?;
     let prompt = prompt(&app, message, &args.attach).await?;
     let inbound = Inbound {
         session: Some(SessionId(session.clone())),
@@ -41,6 +39,7 @@ pub(crate) async fn run(args: RunArgs, settings: Settings, workspace: PathBuf) -
         reasoning_effort: args.reasoning_effort.clone(),
         allowed_tools: args.tools.clone(),
         allowed_skills: args.skills.clone(),
+        ..TurnOptions::default()
     };
     let mut printer: Box<dyn Printer> = match args.output {
         Output::Text => Box::new(TextPrinter::new(args.quiet)),

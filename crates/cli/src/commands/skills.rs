@@ -1,7 +1,7 @@
 //! `bub skills`: what there is, what is wrong with it, and more of it.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{ExitCode, Stdio},
     time::Duration,
 };
@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, anyhow};
 use bub::{
     Builder,
     kernel::turn::TurnError,
-    settings::Settings,
     skills::{self, Catalog, InstallError, Skill, Skills, Source},
 };
 use serde_json::json;
@@ -31,18 +30,13 @@ const MAX_GIT_WORDS: u64 = 4_000;
 const FOLDER: &str = ".agents/skills";
 
 /// Does what the command line asks for. `into_workspace` tells that the workspace was named.
-pub(crate) async fn run(
-    command: SkillsCommand,
-    settings: Settings,
-    workspace: PathBuf,
-    into_workspace: bool,
-) -> Result<ExitCode> {
+pub(crate) async fn run(command: SkillsCommand, builder: Builder, into_workspace: bool) -> Result<ExitCode> {
     let target = if into_workspace {
-        Some(workspace.join(FOLDER))
+        Some(builder.workspace().join(FOLDER))
     } else {
-        settings.paths.user_home().map(|it| it.join(FOLDER))
+        builder.settings().paths.user_home().map(|it| it.join(FOLDER))
     };
-    let app = Builder::new(settings, workspace).build()?;
+    let app = builder.build()?;
     let skills = app.skills();
     match command {
         SkillsCommand::List { all, json } => list(&skills.find(), all, json),

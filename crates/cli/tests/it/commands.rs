@@ -139,7 +139,20 @@ fn tools_and_hooks_are_listed() {
     assert!(
         home.run(&["tools", "--json"]).ok().lines().all(|it| serde_json::from_str::<serde_json::Value>(it).is_ok())
     );
-    assert!(home.run(&["hooks"]).ok().contains("system_prompt: builtin\n"));
+    expect![[r#"
+        load_state: builtin (gathered)
+        begin_turn: skills, describe (gathered)
+        choose_tools: skills, describe, codemode (chained)
+        system_prompt: builtin (gathered)
+        notices: shells (gathered)
+        before_model: images (chained)
+        after_tool: spill, describe (chained)
+        context_window: context (asked)
+        close: shells (observed)
+    "#]]
+    .assert_eq(&home.run(&["hooks"]).ok());
+    let json = home.run(&["hooks", "--json"]).ok();
+    assert!(json.contains(r#"{"hook":"system_prompt","composition":"gathered","names":["builtin"]}"#), "{json}");
 }
 
 #[test]

@@ -131,7 +131,7 @@ async fn a_failed_call_tells_code_the_causes_own_words() {
 #[tokio::test]
 async fn calls_of_code_are_seen_by_events_as_such_and_may_be_denied() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let mut events = EventBus::default();
+    let events = EventBus::default();
     let (started, finished) = (seen.clone(), seen.clone());
     events.on_sync(move |event: &mut ToolCallStarted| {
         let call = &event.call;

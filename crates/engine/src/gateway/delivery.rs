@@ -4,13 +4,14 @@ use std::{error::Error, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bub_kernel::{
     channel::{Channel, ChannelError},
+    hooks::HookError,
     text::elide,
     turn::{Inbound, Outbound, OutboundKind, SessionId},
 };
 use futures::FutureExt as _;
 
 use super::{Inner, panicked};
-use crate::hook_stack::{HOOK_LIMIT, HookFailure};
+use crate::hook_stack::ADMISSION_LIMIT;
 
 /// How long a channel may take to deliver one message.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
@@ -29,7 +30,7 @@ pub(super) async fn send(gateway: &Inner, channel: &Arc<dyn Channel>, outbound: 
         Err(_) => ChannelError::Other(format!("not delivered within {} s", SEND_LIMIT.as_secs()).into()),
     };
     tracing::error!(channel = channel.name(), error = %err, "a message was not delivered");
-    tell_hooks(gateway, "dispatch_outbound", &err).await;
+    tell_hooks(gateway, "dispatch_outbound", &err, None).await;
 }
 
 /// Tells hooks and the person that something failed.
@@ -38,10 +39,10 @@ pub(super) async fn report(
     channel: &Arc<dyn Channel>,
     inbound: &Inbound,
     stage: &'static str,
-    failure: &HookFailure,
+    failure: &HookError,
 ) {
     tracing::error!(stage, error = %failure, "a message could not be handled as it should");
-    tell_hooks(gateway, stage, failure).await;
+    tell_hooks(gateway, stage, failure, Some(inbound)).await;
     send_later(gateway, channel, error_of(inbound, inbound.own_session(), stage, failure));
 }
 
@@ -66,10 +67,10 @@ pub(super) async fn stop_notices(gateway: &Arc<Inner>, waiting: Vec<Inbound>) {
     }
 }
 
-async fn tell_hooks(gateway: &Inner, stage: &'static str, err: &(dyn Error + Send + Sync)) {
-    let telling = gateway.runtime.inner.hooks.on_error(stage, err);
-    if tokio::time::timeout(HOOK_LIMIT, telling).await.is_err() {
-        tracing::error!(stage, "a hook did not take in an error within {} s", HOOK_LIMIT.as_secs());
+async fn tell_hooks(gateway: &Inner, stage: &'static str, err: &(dyn Error + Send + Sync), inbound: Option<&Inbound>) {
+    let telling = gateway.runtime.inner.hooks.on_error(stage, err, inbound);
+    if tokio::time::timeout(ADMISSION_LIMIT, telling).await.is_err() {
+        tracing::error!(stage, "a hook did not take in an error within {} s", ADMISSION_LIMIT.as_secs());
     }
 }
 

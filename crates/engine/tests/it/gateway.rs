@@ -219,7 +219,7 @@ impl Hooks for Holding {
     }
 
     fn implements(&self) -> &[&'static str] {
-        &[]
+        &["resolve_session", "admit", "before_tool", "save_state", "render_outbound", "on_error"]
     }
 
     async fn resolve_session(&self, inbound: &Inbound) -> Option<SessionId> {
@@ -261,7 +261,7 @@ impl Hooks for Holding {
         vec![outbound(format!("{text}!")), outbound(format!("{text}?"))]
     }
 
-    async fn on_error(&self, stage: &'static str, err: &(dyn std::error::Error + Send + Sync)) {
+    async fn on_error(&self, stage: &'static str, err: &(dyn std::error::Error + Send + Sync), _: Option<&Inbound>) {
         self.0.errors.lock().unwrap().push(format!("{stage}: {err}"));
     }
 }
@@ -595,7 +595,9 @@ async fn what_is_being_gathered_when_the_gateway_closes_is_told_too() {
 
 #[tokio::test]
 async fn a_hook_that_fails_or_never_answers_is_told_and_the_message_processed() {
-    for (how, failure) in [("panic", "panicked"), ("hang", "gave no answer within 5 s")] {
+    for (how, failure) in
+        [("panic", "panicked in admit: a broken hook"), ("hang", "did not return from admit within 5 s")]
+    {
         let desk = Desk::new("desk", Policy::None);
         let holds = Holds { admission: Some(how), ..Holds::new() };
         let open = Open::with(&[&desk], [Script::text("ok")], holds, GatewaySettings::default()).await;

@@ -7,7 +7,8 @@ use bub_kernel::{
     hooks::Hooks,
     message::{Part, ProviderData},
     model::{FinishReason, ModelEvent},
-    turn::TurnState,
+    tape::Tape,
+    turn::{Prompt, TurnState},
 };
 use bub_testing::Script;
 use serde_json::json;
@@ -27,7 +28,7 @@ impl Hooks for Nags {
         &["continue_prompt"]
     }
 
-    async fn continue_prompt(&self, _: &TurnState) -> Option<String> {
+    async fn continue_prompt(&self, _: &TurnState, _: Option<&Prompt>, _: &Tape) -> Option<String> {
         Some("go on".into())
     }
 }

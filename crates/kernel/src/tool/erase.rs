@@ -95,19 +95,25 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn DynTool> {
     Arc::new(Erased { tool, spec: OnceLock::new() })
 }
 
+impl ToolSpec {
+    /// What is told about a typed tool.
+    #[must_use]
+    pub fn of<T: Tool>() -> Self {
+        let (description, parameters) = schema::of_arguments::<T::Args>();
+        Self {
+            name: Cow::Borrowed(T::NAME),
+            description,
+            exposure: T::EXPOSURE,
+            deferred: T::DEFERRED,
+            parameters: T::parameters(parameters),
+            output: Some(OutputSchema::of::<T::Output>()),
+        }
+    }
+}
+
 impl<T: Tool> DynTool for Erased<T> {
     fn spec(&self) -> &Arc<ToolSpec> {
-        self.spec.get_or_init(|| {
-            let (description, parameters) = schema::of_arguments::<T::Args>();
-            Arc::new(ToolSpec {
-                name: Cow::Borrowed(T::NAME),
-                description,
-                exposure: T::EXPOSURE,
-                deferred: T::DEFERRED,
-                parameters: T::parameters(parameters),
-                output: Some(OutputSchema::of::<T::Output>()),
-            })
-        })
+        self.spec.get_or_init(|| Arc::new(ToolSpec::of::<T>()))
     }
 
     fn name(&self) -> &str {

@@ -70,6 +70,26 @@ impl ToolSet {
         Ok(found)
     }
 
+    /// Tools that the model would know by one name: the one that it is offered, and one that it is not.
+    /// The tool whose own name it is comes first, else the one that was registered first.
+    #[must_use]
+    pub fn collisions(&self) -> Vec<(String, String)> {
+        let mut by_alias: HashMap<String, &str> = HashMap::with_capacity(self.order.len());
+        let mut found = Vec::new();
+        for tool in &self.order {
+            let (name, alias) = (tool.name(), tool.name().replace('.', "_"));
+            match by_alias.get(&alias).copied() {
+                None => drop(by_alias.insert(alias, name)),
+                Some(other) if name == alias => {
+                    found.push((name.to_owned(), other.to_owned()));
+                    by_alias.insert(alias, name);
+                }
+                Some(other) => found.push((other.to_owned(), name.to_owned())),
+            }
+        }
+        found
+    }
+
     /// All tools, in order.
     #[must_use]
     pub fn as_slice(&self) -> &[Arc<dyn DynTool>] {

@@ -16,17 +16,17 @@ mod show;
 mod verify;
 mod when;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
-use bub::{Builder, settings::Settings};
+use bub::Builder;
 
 use crate::args::TapeCommand;
 use shelf::Shelf;
 
 /// Looks at tapes, copies or mends them. What only reads never waits for a session that is in use.
-pub(crate) async fn run(command: TapeCommand, settings: Settings, workspace: PathBuf) -> Result<ExitCode> {
-    let shelf = Shelf::new(Builder::new(settings, workspace).build()?);
+pub(crate) async fn run(command: TapeCommand, builder: Builder) -> Result<ExitCode> {
+    let shelf = Shelf::new(builder.build()?);
     match command {
         TapeCommand::List(args) => list::run(&shelf, &args).await,
         TapeCommand::Show(args) => show::run(&shelf, &args).await,

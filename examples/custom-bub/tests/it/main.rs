@@ -1,0 +1,4 @@
+//! The program as a person runs it.
+
+#[cfg(test)]
+mod program;
