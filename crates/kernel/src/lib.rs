@@ -1,7 +1,7 @@
 //! Words and contracts of bub: what a tool, a tape, an environment, a model, a hook and a plugin
 //! are. No I/O and no policy live here, so that a third-party plugin needs nothing else.
 //!
-//! Reading order: [`tool`] (what can be called), [`tape`] (what is remembered), [`turn`] (one
+//! Reading order: [`mod@tool`] (what can be called), [`tape`] (what is remembered), [`turn`] (one
 //! message in, one answer out), then the seams around them: [`environment`], [`model`], [`code`],
 //! [`steps`], [`hooks`], [`event`], [`channel`], and [`plugin`], which gathers them.
 
