@@ -110,6 +110,9 @@ impl<'a> Record<'a> {
         if let Some(answered_by) = &answer.answered_by {
             put(&mut data, "answered_by", answered_by.clone());
         }
+        if let Some(why) = answer.cut_off() {
+            put(&mut data, "cut_off", why);
+        }
         if !answer.attempts.is_empty() {
             put(&mut data, "attempts", answer.attempts.clone());
         }

@@ -83,7 +83,7 @@ impl Answer {
     }
 
     /// Why arguments may be incomplete.
-    fn cut_off(&self) -> Option<&'static str> {
+    pub(crate) fn cut_off(&self) -> Option<&'static str> {
         match self.finish {
             Some(FinishReason::Length) => Some("length"),
             Some(FinishReason::ContentFilter) => Some("content filter"),
@@ -150,6 +150,11 @@ impl Step<'_> {
             return Box::pin(self.call_tools(&answer, record, view)).await;
         }
         record.write(&answer).await?;
+        if let Some(why) = answer.cut_off() {
+            let why =
+                if why == "length" { "it reached the limit on tokens (max_tokens)" } else { "the content filter" };
+            self.sink.send(TurnEvent::Notice(format!("the answer was cut off: {why}"))).await;
+        }
         let text = answer.words().to_owned();
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
         let paused = answer.finish == Some(FinishReason::Pause);

@@ -70,6 +70,10 @@ fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelEr
         400 if code.contains("api_key_invalid") || message.contains("API key not valid") => {
             ModelError::Auth(format!("{message} (HTTP {status})"))
         }
+        400 | 422 if is_answer_too_long(&message) => {
+            let message = format!("{message}; a lower max_tokens mends that");
+            ModelError::Rejected { status: Some(status), message }
+        }
         400 | 413 | 422 if is_context_overflow(&message) || is_context_overflow(&code) => {
             ModelError::ContextLength(message)
         }
@@ -86,6 +90,16 @@ fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelEr
 fn is_filtered(message: &str, code: &str) -> bool {
     ["content_filter", "content_policy"].iter().any(|it| code.contains(it))
         || message.to_lowercase().contains("content filtering policy")
+}
+
+/// Whether a provider's words say that more was asked for than an answer may have: the conversation is
+/// not too long then, whatever else they say of the window.
+fn is_answer_too_long(words: &str) -> bool {
+    let words = words.to_lowercase();
+    ["max_tokens", "max_completion_tokens", "max_output_tokens"].iter().any(|name| {
+        let near = words.find(name).and_then(|at| words.get(at..)).unwrap_or_default();
+        near.find("too large").is_some_and(|it| it <= 60)
+    })
 }
 
 /// Whether a provider's words say that the conversation is too long for the model.
@@ -282,6 +296,12 @@ mod tests {
             r#"ContextLength("no: This model's maximum context is 8192")"#,
         );
         check(400, r#"{"error":{"message":"no","code":"content_filter"}}"#, r#"ContentFilter("no")"#);
+        check(
+            400,
+            r#"{"message":"'max_tokens' or 'max_completion_tokens' is too large: 16384. The maximum context length is 8192"}"#,
+            "Rejected { status: Some(400), message: \"'max_tokens' or 'max_completion_tokens' is too large: 16384. \
+             The maximum context length is 8192; a lower max_tokens mends that\" }",
+        );
         let words = "Output blocked by content filtering policy";
         let anthropic = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
         check(400, &anthropic.to_string(), &format!("ContentFilter({words:?})"));

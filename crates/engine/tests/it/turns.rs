@@ -261,3 +261,19 @@ async fn temporary_sessions_leave_nothing() {
     bench.runtime.turn(message, Default::default()).result().await.unwrap();
     assert_eq!(bench.runtime.tape(&session).stats().await.unwrap().entries, 0);
 }
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_says_so() {
+    for (reason, told, kept) in [
+        (FinishReason::Length, "the answer was cut off: it reached the limit on tokens (max_tokens)", "length"),
+        (FinishReason::ContentFilter, "the answer was cut off: the content filter", "content filter"),
+    ] {
+        let bench = Bench::new([Script::text("half of").finish(reason)]);
+        let events = bench.watch("tell me all").await;
+        assert!(events.contains(&TurnEvent::Notice(told.into())), "{events:?}");
+        assert!(bench.tape().await.contains(&format!(r#""cut_off": "{kept}""#)));
+    }
+    let bench = Bench::new([Script::text("all of it")]);
+    bench.say("tell me all").await.unwrap();
+    assert!(!bench.tape().await.contains("cut_off"));
+}
