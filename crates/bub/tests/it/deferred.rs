@@ -116,6 +116,7 @@ async fn a_described_tool_is_called_from_the_next_step_on_and_in_later_turns_unt
     let [described, too_early] = &bench.results(2)[..] else { panic!("{:?}", bench.results(2)) };
     let described: Value = serde_json::from_str(described).unwrap();
     assert_eq!(described["tools"][0]["name"], "mcp_tool_1");
+    assert_eq!(described["tools"][0]["description"], "A tool with a long story.".repeat(20));
     assert_eq!(described["tools"][0]["parameters"]["properties"]["secret_parameter"]["type"], "string");
     assert_eq!(described["tools"][1]["name"], "mcp_tool_0");
     assert_eq!((&described["unknown"], &described["already_loaded"]), (&json!([]), &json!([])));

@@ -15,6 +15,8 @@ mod bench;
 #[cfg(test)]
 mod context;
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
 mod deferred;
 #[cfg(test)]
 mod environment;

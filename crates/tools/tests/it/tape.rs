@@ -168,6 +168,19 @@ async fn r074_the_same_payload_is_one_line_with_its_latest_date() {
 }
 
 #[tokio::test]
+async fn the_limit_counts_what_filters_leave_and_repeats_once() {
+    let ctx = ctx();
+    let noise = (0..5).map(|_| NewEntry::event("needle", json!({})));
+    let said = ["one", "two", "two", "two"].map(|it| say(&format!("needle {it}")));
+    ctx.tape.append(said.into_iter().chain(noise)).await.unwrap();
+    for (limit, expected) in [(1, vec!["needle two"]), (2, vec!["needle two", "needle one"])] {
+        let value = try_call(TapeSearch, &ctx, json!({"query": "needle", "limit": limit})).await.unwrap().value;
+        let found: Vec<_> = value["matches"].as_array().unwrap().iter().map(|it| &it["content"]["content"]).collect();
+        assert_eq!(found, expected, "{limit}");
+    }
+}
+
+#[tokio::test]
 async fn r084_what_lies_before_a_handoff_is_found_in_a_turn_too() {
     let ctx = ctx();
     let results = (0..20).map(|n| NewEntry::tool_result(vec![json!(format!("result number {n} zebra{n}"))]));
@@ -279,6 +292,9 @@ async fn r089_reset_says_where_the_archive_is() {
     assert_eq!(call(TapeReset, &ctx, json!({"archive": true})).await, format!("Archived: {path}-2.bak"));
     let value = try_call(TapeReset, &ctx, json!({})).await.unwrap().value;
     assert_eq!(value, json!({"message": "ok"}));
+    let is_archive = |it: &std::fs::DirEntry| it.path().extension().is_some_and(|it| it == "bak");
+    let n_archives = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap).filter(is_archive).count();
+    assert_eq!(n_archives, 2, "without `archive` nothing is kept");
     assert_eq!(call(TapeAnchors, &ctx, json!({})).await, "- session/start");
     // A store that has no archives says so, and nothing is emptied.
     let memory = self::ctx();
