@@ -97,6 +97,9 @@ fn hint(err: &anyhow::Error) -> Option<String> {
         TurnError::Model(ModelError::Auth(_)) => {
             "check the key: `bub config show` tells where it comes from; BUB_API_KEY sets it"
         }
+        TurnError::Model(ModelError::Rejected { status: Some(404), .. }) => {
+            "`bub models` lists what the provider offers; `bub run ',model provider:model'` sets the session's model"
+        }
         TurnError::Model(ModelError::Transport { .. }) => {
             "check the network and the address: `bub config show` tells where api_base comes from"
         }

@@ -39,8 +39,8 @@ pub(crate) async fn run(inner: &Arc<Inner>, turn: Turn) -> Result<TurnResult, Tu
     let Turn { prompt, ctx, sink, options, metadata } = turn;
     let prompt = prompt.unwrap_or_else(|| Prompt::Text(String::new()));
     let model = ctx.state.model.clone().ok_or_else(|| no_model(inner.settings.tapes))?;
-    let spec = ModelSpec::parse(&model)?;
-    let client = inner.turn_client(&model, &spec)?;
+    let client = ModelSpec::parse(&model).and_then(|spec| Ok((inner.turn_client(&model, &spec)?, spec)));
+    let (client, spec) = client.map_err(|err| with_way_out(inner, &model, err))?;
 
     let started = Instant::now();
     let mut run = Run { inner, ctx, sink, model, spec, client, options, metadata, has_begun: false, steps: 0, started };
@@ -55,6 +55,17 @@ pub(crate) async fn run(inner: &Arc<Inner>, turn: Turn) -> Result<TurnResult, Tu
             Err(err)
         }
         (Ok(()), done) => done,
+    }
+}
+
+/// Adds to an error about a model that is not the configured one how the session gets another.
+fn with_way_out(inner: &Inner, model: &str, err: ModelError) -> ModelError {
+    let is_configured = inner.settings.model.as_deref() == Some(model);
+    match (&inner.settings.command_prefix, err) {
+        (Some(prefix), ModelError::Config(text)) if !is_configured && inner.tools.get("model").is_some() => {
+            ModelError::Config(format!("{text}; {prefix}model provider:model sets another for this session"))
+        }
+        (_, err) => err,
     }
 }
 

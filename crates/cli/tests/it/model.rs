@@ -300,3 +300,17 @@ fn sources_and_pictures_of_an_answer_are_told() {
     let answer = home.tape_lines().into_iter().rfind(|it| it["payload"]["role"] == "assistant").unwrap();
     assert_eq!(answer["payload"]["content"][0]["type"], "image", "{answer}");
 }
+
+#[test]
+fn a_wrong_model_of_a_session_names_the_command_that_mends_it() {
+    let server = ModelServer::start();
+    let home = TestHome::with_model(&server);
+    home.run(&["run", ",model nowhere:x"]).ok();
+    let err = home.run(&["run", "hi"]).failed(2);
+    assert!(err.contains("unknown model provider 'nowhere'"), "{err}");
+    assert!(err.contains(",model provider:model sets another for this session"), "{err}");
+    home.run(&["run", ",model openai:missing"]).ok();
+    server.reply(Reply::status(404).body(r#"{"error":{"message":"no such model"}}"#));
+    let err = home.run(&["run", "hi"]).failed(1);
+    assert!(err.contains("no such model") && err.contains("bub run ',model provider:model'"), "{err}");
+}
