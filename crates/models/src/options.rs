@@ -1,7 +1,7 @@
 //! What the requests of all wires have in common.
 
 use bub_kernel::model::{ModelError, ProviderTool};
-use serde::de::IgnoredAny;
+use serde::{Serialize, Serializer, de::IgnoredAny, ser::SerializeMap};
 use serde_json::{Map, Value};
 
 use crate::wire::Wire;
@@ -26,6 +26,31 @@ pub(crate) fn merge(fields: &mut Map<String, Value>, more: Map<String, Value>) {
                 fields.insert(key, value);
             }
         }
+    }
+}
+
+/// A request's body: the options, the tools, and last the conversation, under the wire's name for it. What
+/// `extra_body` has put among the options stands for the tools or the conversation.
+pub(crate) struct Body<T, M> {
+    pub(crate) options: Map<String, Value>,
+    pub(crate) tools: Vec<T>,
+    pub(crate) conversation: (&'static str, Vec<M>),
+}
+
+impl<T: Serialize, M: Serialize> Serialize for Body<T, M> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        for (key, value) in &self.options {
+            map.serialize_entry(key, value)?;
+        }
+        if !self.tools.is_empty() && !self.options.contains_key("tools") {
+            map.serialize_entry("tools", &self.tools)?;
+        }
+        let (name, entries) = &self.conversation;
+        if !self.options.contains_key(*name) {
+            map.serialize_entry(name, entries)?;
+        }
+        map.end()
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) const PROVIDERS: Setting = setting(
     "BUB_PROVIDERS",
     Kind::Fields,
     Preset::Value("{}"),
-    "Providers of your own: a map from name to `{type, api_key, api_base}`, where `type` is a provider that bub knows. `model: name:…` then uses it.",
+    "Providers of your own: a map from name to `{type, api_key, api_base, api_format}`, where `type` is a provider that bub knows. `model: name:…` then uses it.",
 );
 pub(crate) const MAX_TOKENS: Setting = setting(
     "max_tokens",

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     history::{self, Answer, CallResult, Said},
-    options::{finite, merge, object_text, refused, unsupported},
+    options::{Body, finite, merge, object_text, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -65,7 +65,7 @@ pub(crate) fn body(asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
     merge(&mut options, asked.extra_body.clone());
     let mut tools: Vec<WireTool<'_>> = request.tools.iter().map(|it| WireTool::new(it)).collect();
     tools.extend(native.into_iter().map(WireTool::Native));
-    let body = Body { options, tools, messages: messages(asked, &dialect)? };
+    let body = Body { options, tools, conversation: ("messages", messages(asked, &dialect)?) };
     serde_json::to_vec(&body).map_err(|err| ModelError::Protocol(format!("cannot write the request: {err}")))
 }
 
@@ -141,28 +141,6 @@ fn wire_choice(choice: &ToolChoice) -> Value {
         ToolChoice::None => "none".into(),
         ToolChoice::Required => "required".into(),
         ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
-    }
-}
-
-struct Body<'a> {
-    options: Map<String, Value>,
-    tools: Vec<WireTool<'a>>,
-    messages: Vec<WireMessage<'a>>,
-}
-
-impl Serialize for Body<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        for (key, value) in &self.options {
-            map.serialize_entry(key, value)?;
-        }
-        if !self.tools.is_empty() && !self.options.contains_key("tools") {
-            map.serialize_entry("tools", &self.tools)?;
-        }
-        if !self.options.contains_key("messages") {
-            map.serialize_entry("messages", &self.messages)?;
-        }
-        map.end()
     }
 }
 

@@ -14,7 +14,7 @@ use super::SIGNATURE;
 use crate::{
     errors,
     history::{self, Answer, CallResult, Piece, Said},
-    options::{finite, merge, refused, unsupported},
+    options::{Body, finite, merge, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn body(asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
         options.insert("generationConfig".into(), config.into());
     }
     merge(&mut options, asked.extra_body.clone());
-    let body = Body { options, tools, contents: contents(&said, &request.model)? };
+    let body = Body { options, tools, conversation: ("contents", contents(&said, &request.model)?) };
     serde_json::to_vec(&body).map_err(|err| ModelError::Protocol(format!("cannot write the request: {err}")))
 }
 
@@ -329,28 +329,6 @@ fn media_part(media: &Media) -> Result<WirePart<'_>, ModelError> {
                 errors::shorten(url, 80)
             ))),
         },
-    }
-}
-
-struct Body<'a> {
-    options: Map<String, Value>,
-    tools: Vec<WireTool<'a>>,
-    contents: Vec<Content<'a>>,
-}
-
-impl Serialize for Body<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        for (key, value) in &self.options {
-            map.serialize_entry(key, value)?;
-        }
-        if !self.tools.is_empty() && !self.options.contains_key("tools") {
-            map.serialize_entry("tools", &self.tools)?;
-        }
-        if !self.options.contains_key("contents") {
-            map.serialize_entry("contents", &self.contents)?;
-        }
-        map.end()
     }
 }
 

@@ -6,17 +6,17 @@ use bub_kernel::{
     model::{ModelError, ModelOptions, OutputFormat, ProviderTool, ToolChoice},
     tool::ToolSpec,
 };
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     history,
     kind::ProviderKind,
-    options::{finite, merge, refused, unsupported},
+    options::{Body, finite, merge, refused, unsupported},
     wire::{Asked, Wire},
 };
 
-use super::conversation::{Layout, WireMessage};
+use super::conversation::Layout;
 
 /// The most tokens to write when nobody says: this API wants a number, and 16,000 leave room for a
 /// long file in one call.
@@ -34,7 +34,7 @@ pub(crate) fn body(asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
     merge(&mut options, asked.extra_body.clone());
     // Null says that it is not wanted.
     options.retain(|key, value| key != CACHE || !value.is_null());
-    serde_json::to_vec(&Body { options, tools, messages })
+    serde_json::to_vec(&Body { options, tools, conversation: ("messages", messages) })
         .map_err(|err| ModelError::Protocol(format!("cannot write the request: {err}")))
 }
 
@@ -156,28 +156,6 @@ fn tools<'a>(asked: &Asked<'a>) -> Result<Vec<WireTool<'a>>, ModelError> {
         });
     }
     Ok(tools)
-}
-
-struct Body<'a> {
-    options: Map<String, Value>,
-    tools: Vec<WireTool<'a>>,
-    messages: Vec<WireMessage<'a>>,
-}
-
-impl Serialize for Body<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        for (key, value) in &self.options {
-            map.serialize_entry(key, value)?;
-        }
-        if !self.tools.is_empty() && !self.options.contains_key("tools") {
-            map.serialize_entry("tools", &self.tools)?;
-        }
-        if !self.options.contains_key("messages") {
-            map.serialize_entry("messages", &self.messages)?;
-        }
-        map.end()
-    }
 }
 
 #[derive(Serialize)]

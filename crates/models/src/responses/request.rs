@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     history::{self, Answer, CallResult, Piece, Said},
-    options::{finite, merge, object_text, refused, unsupported},
+    options::{Body, finite, merge, object_text, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -77,7 +77,7 @@ fn body_in(asked: &Asked<'_>, dialect: Dialect) -> Result<Vec<u8>, ModelError> {
         options.insert("instructions".to_owned(), instructions.into());
     }
     merge(&mut options, asked.extra_body.clone());
-    let body = Body { options, tools, input: input(said, asked.provider, dialect)? };
+    let body = Body { options, tools, conversation: ("input", input(said, asked.provider, dialect)?) };
     serde_json::to_vec(&body).map_err(|err| ModelError::Protocol(format!("cannot write the request: {err}")))
 }
 
@@ -177,28 +177,6 @@ fn wire_choice(choice: &ToolChoice) -> Value {
         ToolChoice::None => "none".into(),
         ToolChoice::Required => "required".into(),
         ToolChoice::Tool(name) => json!({"type": "function", "name": name}),
-    }
-}
-
-struct Body<'a> {
-    options: Map<String, Value>,
-    tools: Vec<WireTool<'a>>,
-    input: Vec<Input<'a>>,
-}
-
-impl Serialize for Body<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        for (key, value) in &self.options {
-            map.serialize_entry(key, value)?;
-        }
-        if !self.tools.is_empty() && !self.options.contains_key("tools") {
-            map.serialize_entry("tools", &self.tools)?;
-        }
-        if !self.options.contains_key("input") {
-            map.serialize_entry("input", &self.input)?;
-        }
-        map.end()
     }
 }
 
