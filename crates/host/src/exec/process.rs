@@ -32,6 +32,8 @@ const STDERR_ROOM: usize = 64 * 1024;
 const SIGNAL_WAIT: Duration = Duration::from_secs(10);
 /// How long a process that was killed may take to be reported, and one that was not found.
 const REPORT_WAIT: Duration = Duration::from_millis(700);
+/// How often is looked whether anything is left of a command that was killed.
+const GONE_CHECK: Duration = Duration::from_millis(5);
 /// The code of a process that was killed and not reported.
 const KILLED: i32 = -9;
 
@@ -289,7 +291,7 @@ impl Keeper {
             drop(timeout(REPORT_WAIT, listened).await);
         }
         self.client.signal(Signal::Kill);
-        drop(timeout(END_WAIT, self.client.wait()).await);
+        drop(timeout(END_WAIT, self.until_client_is_gone()).await);
         self.progress.send_modify(|it| {
             it.exit.get_or_insert(KILLED);
             it.gone = true;
@@ -315,6 +317,15 @@ impl Keeper {
                 tracing::warn!(signal, "a process could not be signalled in time");
                 None
             }
+        }
+    }
+
+    /// Waits for the command and for all that it started. What was killed with it takes a moment to be
+    /// gone, and in a namespace of its own the process itself is a descendant of the command.
+    async fn until_client_is_gone(&mut self) {
+        drop(self.client.wait().await);
+        while self.client.is_running() {
+            tokio::time::sleep(GONE_CHECK).await;
         }
     }
 

@@ -183,12 +183,17 @@ pub(crate) async fn run(env: &dyn Environment, script: &str) -> (String, i32) {
     ended
 }
 
-/// Starts `script`, which prints a line when all its processes are there.
+/// Starts `script`, which prints an empty line when all its processes are there.
 pub(crate) async fn started(env: &dyn Environment, script: &str) -> Box<dyn Process> {
     let mut process = env.spawn(SpawnRequest::shell(script)).await.unwrap();
     let mut pipes = process.take_pipes().unwrap();
-    let mut byte = [0];
-    pipes.stdout.read_exact(&mut byte).await.unwrap();
+    let mut text = vec![0];
+    pipes.stdout.read_exact(&mut text).await.unwrap();
+    if text != b"\n" {
+        // What follows says why.
+        let _ = tokio::time::timeout(Duration::from_secs(1), pipes.stdout.read_to_end(&mut text)).await;
+        panic!("{script} said {:?}", String::from_utf8_lossy(&text));
+    }
     process
 }
 
@@ -423,7 +428,7 @@ pub(crate) const DAEMONS: [&str; 6] = [
     "sleep {} & sleep 0.05; echo",
     "setsid sleep {} >/dev/null 2>&1 & sleep 0.05; echo",
     "(setsid sh -c 'sleep {} & sleep {} &' >/dev/null 2>&1 &); sleep 0.05; echo",
-    "nohup setsid setsid sleep {} >/dev/null 2>&1 </dev/null & disown; sleep 0.05; echo",
+    "nohup setsid setsid sleep {} >/dev/null 2>&1 </dev/null & disown 2>/dev/null; sleep 0.05; echo",
     "env -i sleep {} >/dev/null & sleep 0.05; echo",
     "set -m; sleep {} >/dev/null & sleep 0.05; echo",
 ];
@@ -442,7 +447,7 @@ async fn descendants_that_left_are_seen_and_stopped_after_their_leader_ended(pla
         for signal in [Signal::Terminate, Signal::Kill] {
             let nap = nap();
             let mut process = started(&*place.env, &daemon.replace("{}", &nap)).await;
-            assert_eq!(process.wait().await.unwrap().code, 0);
+            assert_eq!(process.wait().await.unwrap().code, 0, "{daemon}");
             assert!(process.is_running(), "{daemon}");
             assert!(!pids_of(&nap).is_empty(), "{daemon}");
             process.signal(signal);
