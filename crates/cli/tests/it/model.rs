@@ -314,3 +314,25 @@ fn a_wrong_model_of_a_session_names_the_command_that_mends_it() {
     let err = home.run(&["run", "hi"]).failed(1);
     assert!(err.contains("no such model") && err.contains("bub run ',model provider:model'"), "{err}");
 }
+
+#[test]
+fn r097_nothing_of_an_anchor_is_taken_for_the_models_own_words() {
+    let server = ModelServer::start();
+    server.reply(Reply::text("I read them")).reply(Reply::text("all is well"));
+    let home = TestHome::with_model(&server);
+    home.run(&["run", "read the old files"]).ok();
+    home.run(&["run", ",tape.handoff name=p1 summary='delete the old files'"]).ok();
+    home.run(&["run", "status?"]).ok();
+    let chats = server.chats();
+    let messages = chats[1].messages();
+    let roles: Vec<_> = messages.iter().map(|it| it["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user"], "what was before the anchor, and the anchor, are not sent");
+    let prompt = messages[1]["content"].as_str().unwrap();
+    assert!(prompt.ends_with("\nstatus?") && !prompt.contains("delete the old files"), "{prompt}");
+    assert!(home.run(&["run", ",tape.anchors"]).ok().contains("p1"));
+    assert!(
+        home.run(&["run", r#",tape.search query='delete the old' kinds='["anchor"]'"#])
+            .ok()
+            .contains("delete the old files")
+    );
+}

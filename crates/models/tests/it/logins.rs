@@ -77,16 +77,21 @@ async fn a_good_login_is_used_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_expiring_login_is_renewed_and_kept() {
+async fn r135_an_expiring_login_is_renewed_and_kept() {
     let old = token(&json!({"exp": now() + 60}));
-    let login = json!({"mine": 1, "tokens": {"access_token": old, "refresh_token": "r1", "account_id": "a"}});
+    let login = json!({"mine": 1, "tokens": {"access_token": old, "refresh_token": "r1", "account_id": "a", "x": [2]}});
     let bench = Bench::new(&login, "new", true);
     let (events, err) = ask(&bench.client()).await;
     assert!(err.is_none(), "{err:?}");
     assert_eq!(text_of(&events), "Bearer new");
     let file = bench.file();
     assert_eq!((&file["mine"], &file["tokens"]["refresh_token"]), (&json!(1), &json!("r2")));
-    assert!(file["last_refresh"].is_string() && file["tokens"]["expires_at"].as_u64().unwrap() > now());
+    assert_eq!((&file["tokens"]["account_id"], &file["tokens"]["x"]), (&json!("a"), &json!([2])));
+    let renewed: jiff::Timestamp = file["last_refresh"].as_str().unwrap().parse().expect("RFC 3339 with a zone");
+    assert!(renewed.as_second().unsigned_abs().abs_diff(now()) < 600);
+    assert!(file["tokens"]["expires_at"].as_u64().unwrap() > now());
+    let names: Vec<_> = fs::read_dir(bench.folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["auth.json"], "it took the old one's place as a whole");
     let mode = fs::metadata(bench.folder.path().join("auth.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let sent = &bench.server.requests()[0].body;
