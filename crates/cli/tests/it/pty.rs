@@ -4,6 +4,7 @@ use std::{
     io::{Read as _, Write as _},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -26,7 +27,7 @@ if child == 0:
         for fd in (0, 1, 2):
             os.dup2(slave, fd)
     os.execv(sys.argv[1], sys.argv[1:])
-keys = True
+keys, ended = True, 0
 while True:
     ready = select.select([master] + ([0] if keys else []), [], [], 0.05)[0]
     if master in ready:
@@ -36,7 +37,9 @@ while True:
         typed = os.read(0, 65536)
         keys = bool(typed)
         os.write(master, typed)
-    ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        ended, status = os.waitpid(child, os.WNOHANG)
+    # Its last words may still be on their way.
     if ended and not select.select([master], [], [], 0.1)[0]:
         break
 same = termios.tcgetattr(slave) == before
@@ -47,7 +50,10 @@ print(f"[terminal {'as it was' if same else 'changed'}, exit {os.waitstatus_to_e
 pub(crate) struct Pty {
     child: Child,
     keys: ChildStdin,
-    shown: Arc<Mutex<String>>,
+    /// In bytes: a character may come in two pieces.
+    shown: Arc<Mutex<Vec<u8>>>,
+    /// Reads to the end of what is shown.
+    reader: Option<JoinHandle<()>>,
     seen: usize,
 }
 
@@ -67,15 +73,15 @@ impl Pty {
         let mut child = command.spawn().unwrap();
         let keys = child.stdin.take().unwrap();
         let mut screen = child.stdout.take().unwrap();
-        let shown = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::new(Mutex::new(Vec::new()));
         let kept = shown.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(n @ 1..) = screen.read(&mut bytes) {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..n]));
+                kept.lock().unwrap().extend(&bytes[..n]);
             }
         });
-        Self { child, keys, shown, seen: 0 }
+        Self { child, keys, shown, reader: Some(reader), seen: 0 }
     }
 
     /// Types keys.
@@ -89,7 +95,7 @@ impl Pty {
     pub(crate) fn shows(&mut self, text: &str) -> String {
         let started = Instant::now();
         loop {
-            let shown = self.shown.lock().unwrap().clone();
+            let shown = self.shown();
             if let Some(at) = shown[self.seen..].find(text) {
                 let end = self.seen + at + text.len();
                 let new = shown[self.seen..end].to_owned();
@@ -111,7 +117,12 @@ impl Pty {
     #[track_caller]
     pub(crate) fn ended(mut self) -> String {
         wait_until("the program in the terminal ends", || self.child.try_wait().unwrap().is_some());
-        self.shown.lock().unwrap().clone()
+        self.reader.take().unwrap().join().unwrap();
+        self.shown()
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 }
 

@@ -26,7 +26,7 @@ const LIMITS: SandboxLimits = SandboxLimits {
     workers: 2,
 };
 /// How much longer than its limit an attempt may take.
-const LATE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(10);
 /// How much more memory than its limit an attempt may take.
 const MORE: u64 = 100 << 20;
 

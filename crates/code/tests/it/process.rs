@@ -83,7 +83,7 @@ async fn children_are_killed_when_the_run_is_dropped() {
     let (folder, subject) = in_workspace(&[]);
     let outcome = subject.run_for(&format!("{DAEMONS}await tools.never()"), Duration::from_secs(2)).await;
     assert_eq!((outcome.end.is_none(), outcome.output.as_str()), (true, "started\n"));
-    assert!(outcome.took < Duration::from_secs(3), "{:?}", outcome.took);
+    assert!(outcome.took < Duration::from_secs(15), "{:?}", outcome.took);
     assert_stops_growing(&folder.path().join("dots")).await;
 }
 

@@ -379,7 +379,7 @@ async fn r111_endless_output_can_be_stopped(subject: &Subject) {
     let start = Instant::now();
     let outcome = subject.run_for("while True:\n    print('x' * 100)", Duration::from_millis(1500)).await;
     assert!(outcome.output.starts_with("xxx"));
-    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 async fn endless_code_can_be_stopped(subject: &Subject) {
@@ -393,7 +393,7 @@ async fn endless_code_can_be_stopped(subject: &Subject) {
     ] {
         let outcome = subject.run_for(code, Duration::from_millis(700)).await;
         assert!(outcome.end.is_none(), "{code}: {:?}", outcome.end);
-        assert!(outcome.took < Duration::from_secs(3), "{code}: {:?}", outcome.took);
+        assert!(outcome.took < Duration::from_secs(15), "{code}: {:?}", outcome.took);
         let (calls, n_calls) = (outcome.late_calls.clone(), outcome.late_calls.load(Ordering::SeqCst));
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(calls.load(Ordering::SeqCst), n_calls, "{code}");

@@ -1,9 +1,6 @@
 //! Calls of one answer: at once, in order, isolated, within the limit.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::Ordering;
 
 use bub_engine::EngineSettings;
 use bub_testing::Script;
@@ -26,9 +23,8 @@ async fn calls_run_at_once_and_their_results_keep_their_order() {
         ]),
         Script::text("ok"),
     ]);
-    let started = Instant::now();
     bench.say("go").await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(1_000));
+    assert!(bench.most.load(Ordering::SeqCst) > 1);
     assert_eq!(bench.sent(1)[2..], ["tool: slept 120", "tool: slept 1", "tool: slept 60"]);
 }
 

@@ -24,7 +24,7 @@ async fn daemons_are_found_and_stopped_without_adoption() {
         process.signal(Signal::Kill);
         let start = Instant::now();
         while process.is_running() {
-            assert!(start.elapsed() < Duration::from_secs(3), "{script}");
+            assert!(start.elapsed() < Duration::from_secs(20), "{script}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -49,7 +49,7 @@ async fn read_all(path: &EnvPath) -> Result<Vec<u8>, EnvironmentError> {
 
 /// The error, which must come at once.
 async fn open_error(path: &EnvPath) -> String {
-    tokio::time::timeout(Duration::from_secs(1), read_all(path)).await.unwrap().unwrap_err().to_string()
+    tokio::time::timeout(Duration::from_secs(10), read_all(path)).await.unwrap().unwrap_err().to_string()
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn write_refuses_what_is_no_file_and_changes_nothing() {
     let mut errors = Vec::new();
     for name in ["a", "file/below", "fifo", ".", "folder/", "bad\0name"] {
         let path = folder.env_path(name);
-        let written = tokio::time::timeout(Duration::from_secs(1), write(&path, b"new"));
+        let written = tokio::time::timeout(Duration::from_secs(10), write(&path, b"new"));
         let err = written.await.unwrap().unwrap_err();
         errors.push(ToolError::from(err).in_tool("t").cause().replace(folder.0.path().to_str().unwrap(), ""));
     }

@@ -97,7 +97,7 @@ async fn text_comes_with_its_url_status_and_type() {
     assert!(head.starts_with("GET /doc HTTP/1.1\r\n"), "{head}");
     assert_eq!(header(&head, "accept"), Some("text/markdown"));
     assert_eq!(header(&head, "user-agent"), Some(concat!("bub/", env!("CARGO_PKG_VERSION"))));
-    server.closed_within(Duration::from_secs(1)).await;
+    server.closed_within(Duration::from_secs(10)).await;
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn bodies_beyond_the_cap_end_the_fetch() {
         let expected =
             format!("{} is too large: {has}the limit is 195.3 KiB (setting `web.max_bytes`)", server.url("/"));
         assert_eq!(err.cause(), expected);
-        server.closed_within(Duration::from_secs(1)).await;
+        server.closed_within(Duration::from_secs(10)).await;
     }
 }
 
@@ -200,7 +200,7 @@ async fn r049_a_silent_server_gives_one_readable_line() {
     assert_eq!(err.cause(), format!("timed out after 1 second: {}", server.url("/slow")));
     assert_eq!(err.message, "Tool 'web.fetch' execution failed.");
     assert_eq!(err.details["error"], format!("TimeoutError('timed out after 1 second: {}')", server.url("/slow")));
-    server.closed_within(Duration::from_secs(1)).await;
+    server.closed_within(Duration::from_secs(10)).await;
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn r050_r051_metadata_is_refused_although_this_machine_is_not() {
                 let started = Instant::now();
                 let err = try_call(WebFetch::default(), &ctx, json!({"url": url})).await.unwrap_err();
                 assert!(err.cause().contains("cloud metadata"), "{url}: {}", err.cause());
-                assert!(started.elapsed() < Duration::from_secs(2), "{url} was tried");
+                assert!(started.elapsed() < Duration::from_secs(8), "{url} was tried");
             }
         }
     }
@@ -320,7 +320,7 @@ async fn r055_data_gives_a_notice_of_type_and_size() {
     assert!(
         fetch_error(json!({"url": server.url("/")})).await.ends_with("is not text but video/mp4 (of unknown size)")
     );
-    server.closed_within(Duration::from_secs(1)).await;
+    server.closed_within(Duration::from_secs(10)).await;
 }
 
 #[tokio::test]
@@ -436,7 +436,7 @@ async fn r058_a_drip_ends_with_the_total_time() {
     let err = fetch_error(json!({"url": server.url("/"), "timeout": 2})).await;
     assert!((2.0..3.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
     assert_eq!(err, format!("timed out after 2 seconds: {}", server.url("/")));
-    server.closed_within(Duration::from_secs(1)).await;
+    server.closed_within(Duration::from_secs(10)).await;
 }
 
 #[tokio::test]
@@ -451,7 +451,7 @@ async fn r058_cancel_closes_the_connection() {
             done = call => panic!("{done:?}"),
             () = server.requested() => {}
         }
-        server.closed_within(Duration::from_secs(1)).await;
+        server.closed_within(Duration::from_secs(10)).await;
     }
 }
 

@@ -336,7 +336,7 @@ async fn a_journal_of_another_process_is_waited_for_and_one_of_this_process_is_n
     held.lock().unwrap();
     let (start, wait) = (Instant::now(), Duration::from_millis(80));
     assert_eq!(home.main().recover(wait).await.unwrap(), 0);
-    assert!(start.elapsed() >= wait && start.elapsed() < wait * 2 + Duration::from_secs(1));
+    assert!(start.elapsed() >= wait && start.elapsed() < wait * 2 + Duration::from_secs(10));
     let waiting = home.main();
     let (recovered, ()) = tokio::join!(async { waiting.recover(Duration::from_secs(20)).await.unwrap() }, async {
         tokio::time::sleep(Duration::from_millis(30)).await;

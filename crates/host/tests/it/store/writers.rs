@@ -185,7 +185,7 @@ async fn r081_a_writer_that_was_killed_blocks_nobody() {
         }
         let start = Instant::now();
         home.append(&["after the kill"]).await;
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         let all = home.all().await;
         assert!(all.iter().zip(1..).all(|(it, id)| it.0 == id));
         assert_eq!(all.last().unwrap().1, "after the kill");
