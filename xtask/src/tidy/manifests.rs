@@ -59,7 +59,7 @@ const KERNEL_THIRD_PARTIES: &[&str] = &[
     "async-trait",
     "futures",
     "jiff",
-    "md-5",
+    "md5",
     "rapidfuzz",
     "schemars",
     "serde",
