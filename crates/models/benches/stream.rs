@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bub_kernel::{
-    message::{Message, Part, ProviderData, Role, ToolCallRequest},
+    message::{Message, Role},
     model::{ModelClient, ModelOptions, ModelProvider, ModelRequest},
     turn::RunId,
 };
@@ -14,13 +14,10 @@ use bub_models::{Provider, ProviderConfig, ProviderKind, Wire};
 use bub_testing::{ModelServer, Reply};
 use divan::{Bencher, counter::ItemsCount};
 use futures::StreamExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// How many deltas a stream has.
 const N_DELTAS: usize = 20_000;
-
-/// How many messages a long conversation has.
-const N_MESSAGES: usize = 2_000;
 
 fn main() {
     divan::main();
@@ -58,27 +55,20 @@ fn gemini_stream(lists: impl Iterator<Item = Value>) -> Reply {
     Reply::raw_sse([text]).pieces_of(64 * 1024)
 }
 
-fn request(messages: Vec<Message>) -> ModelRequest {
-    ModelRequest {
-        run: RunId("run-bench".into()),
-        model: "m".into(),
-        system: None,
-        messages,
-        tools: Vec::new(),
-        options: ModelOptions::default(),
-    }
-}
-
-fn hello() -> ModelRequest {
-    request(vec![Message::text(Role::User, "hello")])
-}
-
 fn measure(bencher: Bencher<'_, '_>, reply: Reply) {
-    play(bencher, Wire::Chat, reply, N_DELTAS, hello());
+    play(bencher, Wire::Chat, reply, N_DELTAS);
 }
 
 /// Asks a server that always replies so, and counts the work as `n_items`.
-fn play(bencher: Bencher<'_, '_>, wire: Wire, reply: Reply, n_items: usize, request: ModelRequest) {
+fn play(bencher: Bencher<'_, '_>, wire: Wire, reply: Reply, n_items: usize) {
+    let request = ModelRequest {
+        run: RunId("run-bench".into()),
+        model: "m".into(),
+        system: None,
+        messages: vec![Message::text(Role::User, "hello")],
+        tools: Vec::new(),
+        options: ModelOptions::default(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = ModelServer::with(move |_| reply.clone());
     let kind = match wire {
@@ -124,7 +114,7 @@ fn responses_text(bencher: Bencher<'_, '_>) {
         json!({"type": "response.output_text.delta", "sequence_number": it, "item_id": "msg_1", "output_index": 0,
             "content_index": 0, "delta": format!("tok{it} "), "logprobs": []})
     };
-    play(bencher, Wire::Responses, responses_stream((0..N_DELTAS).map(delta)), N_DELTAS, hello());
+    play(bencher, Wire::Responses, responses_stream((0..N_DELTAS).map(delta)), N_DELTAS);
 }
 
 /// One call of that wire, whose arguments of 1 MB come in 10,000 pieces.
@@ -138,64 +128,21 @@ fn responses_arguments(bencher: Bencher<'_, '_>) {
     let first = json!({"type": "response.output_item.added", "output_index": 0, "item": item("")});
     let last = json!({"type": "response.output_item.done", "output_index": 0, "item": item(&piece.repeat(n_pieces))});
     let events = std::iter::once(first).chain((0..n_pieces).map(|_| delta.clone())).chain([last]);
-    play(bencher, Wire::Responses, responses_stream(events), n_pieces, hello());
-}
-
-/// A request of [`N_MESSAGES`] over that wire, with a short answer.
-#[divan::bench(sample_count = 20)]
-fn responses_request(bencher: Bencher<'_, '_>) {
-    let messages = (0..N_MESSAGES / 4).flat_map(|n| {
-        let call = ToolCallRequest {
-            id: format!("call_{n}"),
-            name: "fs_read".into(),
-            arguments: format!(r#"{{"path": "src/file_{n}.rs"}}"#),
-            metadata: Map::new(),
-        };
-        let mut asked = Message::text(Role::Assistant, "Let me look at it.");
-        asked.tool_calls.push(call.clone());
-        [
-            Message::text(Role::User, format!("What does file {n} hold?")),
-            asked,
-            Message::tool_result(call, &json!("fn main() {}\n".repeat(20))),
-            Message::text(Role::Assistant, "It holds a program."),
-        ]
-    });
-    play(bencher, Wire::Responses, responses_stream(std::iter::empty()), N_MESSAGES, request(messages.collect()));
+    play(bencher, Wire::Responses, responses_stream(events), n_pieces);
 }
 
 /// Words by the Gemini API, one at a time.
 #[divan::bench(sample_count = 20)]
 fn gemini_text(bencher: Bencher<'_, '_>) {
     let reply = gemini_stream((0..N_DELTAS).map(|it| json!([{"text": format!("tok{it} ")}])));
-    play(bencher, Wire::Gemini, reply, N_DELTAS, hello());
+    play(bencher, Wire::Gemini, reply, N_DELTAS);
 }
 
 /// One call by the Gemini API whose arguments are a megabyte in one event.
 #[divan::bench(sample_count = 20)]
 fn gemini_arguments(bencher: Bencher<'_, '_>) {
     let call = json!([{"functionCall": {"name": "f", "args": {"content": "x\n".repeat(500_000)}}}]);
-    play(bencher, Wire::Gemini, gemini_stream(std::iter::once(call)), 1, hello());
-}
-
-/// A request of [`N_MESSAGES`] to the Gemini API: a question, then calls with their results.
-#[divan::bench(sample_count = 20)]
-fn gemini_request(bencher: Bencher<'_, '_>) {
-    let mut messages = vec![Message::text(Role::User, "hello")];
-    for idx in 0..N_MESSAGES / 2 {
-        let mut metadata = Map::new();
-        metadata.insert("thoughtSignature".into(), "c2lnbmF0dXJl".repeat(20).into());
-        let call = ToolCallRequest {
-            id: format!("call_{idx}"),
-            name: "fs_read".into(),
-            arguments: format!("{{\"path\": \"src/file{idx}.rs\", \"limit\": 100}}"),
-            metadata,
-        };
-        let mut said = Message::text(Role::Assistant, "Reading the next file.");
-        said.tool_calls.push(call.clone());
-        messages.extend([said, Message::tool_result(call, &json!("let it = 1;\n".repeat(20)))]);
-    }
-    let reply = gemini_stream(std::iter::once(json!([{"text": "ok"}])));
-    play(bencher, Wire::Gemini, reply, N_MESSAGES, request(messages));
+    play(bencher, Wire::Gemini, gemini_stream(std::iter::once(call)), 1);
 }
 
 /// A stream of the Messages API: one block and its pieces.
@@ -218,7 +165,7 @@ fn messages_stream(block: &Value, deltas: impl Iterator<Item = Value>) -> Reply 
 fn messages_text(bencher: Bencher<'_, '_>) {
     let deltas = (0..N_DELTAS).map(|it| json!({"type": "text_delta", "text": format!("tok{it} ")}));
     let reply = messages_stream(&json!({"type": "text", "text": ""}), deltas);
-    play(bencher, Wire::Messages, reply, N_DELTAS, hello());
+    play(bencher, Wire::Messages, reply, N_DELTAS);
 }
 
 /// One call by the Messages API, its megabyte of input in 10,000 pieces.
@@ -227,29 +174,5 @@ fn messages_arguments(bencher: Bencher<'_, '_>) {
     let piece = json!({"type": "input_json_delta", "partial_json": "x".repeat(100)});
     let block = json!({"type": "tool_use", "id": "c", "name": "f", "input": {}});
     let reply = messages_stream(&block, (0..10_000).map(|_| piece.clone()));
-    play(bencher, Wire::Messages, reply, 10_000, hello());
-}
-
-/// A request of [`N_MESSAGES`] to the Messages API: thinking, calls, results, answers and questions.
-#[divan::bench(sample_count = 20)]
-fn messages_request(bencher: Bencher<'_, '_>) {
-    let arguments = json!({"path": "src/main.rs", "content": "x".repeat(400)}).to_string();
-    let mut messages = vec![Message::text(Role::User, "hello")];
-    for idx in 0..N_MESSAGES / 4 {
-        let call = ToolCallRequest {
-            id: format!("toolu_{idx}"),
-            name: "fs_write".into(),
-            arguments: arguments.clone(),
-            metadata: Map::new(),
-        };
-        let item = json!({"type": "thinking", "thinking": "hm ".repeat(50), "signature": "S".repeat(200)});
-        let payload = json!({"provider": "bench", "after_chars": 0, "after_calls": 0, "item": item});
-        let data = ProviderData { api_format: "messages".into(), payload };
-        let mut said = Message::parts(Role::Assistant, vec![Part::ProviderData(data), Part::Text("I write.".into())]);
-        said.tool_calls.push(call.clone());
-        let result = Message::tool_result(call, &json!("written"));
-        messages.extend([said, result, Message::text(Role::Assistant, "done"), Message::text(Role::User, "on")]);
-    }
-    let reply = messages_stream(&json!({"type": "text", "text": "ok"}), std::iter::empty());
-    play(bencher, Wire::Messages, reply, N_MESSAGES, request(messages));
+    play(bencher, Wire::Messages, reply, 10_000);
 }
