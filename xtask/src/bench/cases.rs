@@ -34,6 +34,10 @@ const READ_STEP: Bar = Bar::Most(1.0);
 const STREAM: Bar = Bar::Times(4.0);
 /// Peak memory of a turn in MiB.
 const MEMORY: Bar = Bar::Most(25.0);
+/// Subagents that one answer starts at once.
+const SUBAGENTS: usize = 100;
+/// Peak memory of a turn with so many subagents in MiB.
+const SUBAGENTS_MEMORY: Bar = Bar::Most(100.0);
 
 /// Starts that need no model.
 pub(super) fn startup(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
@@ -98,6 +102,24 @@ pub(super) fn stream(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
     ])
 }
 
+/// Many subagents at once, each with a shell call and an answer.
+pub(super) fn subagents(runner: &Runner, runs: usize) -> Result<Vec<Row>> {
+    let server = Server::start().context("can't start the scripted model")?;
+    let prompt = format!("bench:n=1,par={SUBAGENTS},tool=subagent please ask them");
+    let mut turns = Vec::new();
+    for round in 0..1 + runs {
+        let turn = ours(runner, &server, &format!("bench-subagents-{round}"), &prompt, 2 + 2 * SUBAGENTS)?;
+        if round > 0 {
+            turns.push(turn);
+        }
+    }
+    let of = |figure: fn(&Turn) -> f64| Spread::of(turns.iter().map(figure));
+    Ok(vec![
+        Row::new("100 parallel subagents, peak memory", "MiB", None, of(Turn::peak), SUBAGENTS_MEMORY),
+        Row::new("100 parallel subagents, wall", "ms", None, of(Turn::wall), Bar::None),
+    ])
+}
+
 /// One turn, as the server and the system saw it.
 #[derive(Debug)]
 struct Turn {
@@ -154,17 +176,14 @@ impl Turns {
 /// Runs one script with the bare client and with the product, by turns.
 fn turns(runner: &Runner, runs: usize, script: &str, requests: usize) -> Result<Turns> {
     let server = Server::start().context("can't start the scripted model")?;
-    let (address, base) = (server.address().to_string(), format!("http://{}/v1", server.address()));
+    let address = server.address().to_string();
     let prompt = format!("bench:{script} please run the steps");
     let client = runner.own("floor_client");
     let mut turns = Turns::default();
     for round in 0..WARM_UP + runs {
         let floor = runner.run(&client, &[&address, &prompt], &[])?;
         let floor = Turn { used: floor, log: checked(&server, &prompt, requests, "the bare client")? };
-        let session = format!("bench-{round}");
-        let variables = [("BUB_MODEL", "openai:mock"), ("BUB_API_KEY", "x"), ("BUB_API_BASE", &base)];
-        let ours = runner.run(runner.bub(), &["run", "--session-id", &session, &prompt], &variables)?;
-        let ours = Turn { used: ours, log: checked(&server, &prompt, requests, "bub")? };
+        let ours = ours(runner, &server, &format!("bench-{round}"), &prompt, requests)?;
         for turn in [&floor, &ours] {
             let last =
                 Script::in_prompt(&prompt).and_then(|it| super::script::words(it.deltas).last()).unwrap_or_default();
@@ -182,6 +201,14 @@ fn turns(runner: &Runner, runs: usize, script: &str, requests: usize) -> Result<
     Ok(turns)
 }
 
+/// One turn of the product.
+fn ours(runner: &Runner, server: &Server, session: &str, prompt: &str, requests: usize) -> Result<Turn> {
+    let base = format!("http://{}/v1", server.address());
+    let variables = [("BUB_MODEL", "openai:mock"), ("BUB_API_KEY", "x"), ("BUB_API_BASE", base.as_str())];
+    let used = runner.run(runner.bub(), &["run", "--session-id", session, prompt], &variables)?;
+    Ok(Turn { used, log: checked(server, prompt, requests, "bub")? })
+}
+
 /// The server's log of one turn, if the turn went by the script.
 fn checked(server: &Server, prompt: &str, requests: usize, who: &str) -> Result<Vec<Record>> {
     // A client may have read the last byte, and ended, before the server has written down that it was sent.
@@ -189,7 +216,7 @@ fn checked(server: &Server, prompt: &str, requests: usize, who: &str) -> Result<
     let mut log = Vec::new();
     loop {
         log.extend(server.take_log().into_iter().filter(|it| it.kind.is_some() && it.kind != Some(Kind::Side)));
-        let is_done = log.last().is_some_and(|it: &Record| it.kind == Some(Kind::Final));
+        let is_done = log.len() >= requests && log.last().is_some_and(|it: &Record| it.kind == Some(Kind::Final));
         if is_done || Instant::now() > deadline {
             ensure!(log.len() == requests && is_done, "{who} asked {} times, not {requests}, for: {prompt}", log.len());
             return Ok(log);

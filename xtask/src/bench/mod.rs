@@ -54,6 +54,8 @@ enum Part {
     Stream,
     /// Peak memory of a turn of 50 tool calls
     Memory,
+    /// A turn of 100 subagents at once
+    Subagents,
     /// Tapes of up to a million entries
     Tape,
 }
@@ -79,6 +81,9 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     if wants(Part::Stream) {
         report.extend(cases::stream(&runner, usize::from(options.runs))?);
+    }
+    if wants(Part::Subagents) {
+        report.extend(cases::subagents(&runner, usize::from(options.runs))?);
     }
     if wants(Part::Tape) {
         report.extend(tape::tapes(&runner, usize::from(options.runs))?);
