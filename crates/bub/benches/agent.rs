@@ -12,6 +12,7 @@ use bub::{
     Agent,
     kernel::{
         error::ToolError,
+        event::{EventBus, ToolCallFinished},
         hooks::{Hooks, ToolCall, ToolStep},
         message::ToolCallRequest,
         model::{FinishReason, ModelClient, ModelError, ModelEvent, ModelRequest, ModelStream},
@@ -122,4 +123,11 @@ fn no_hooks(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_count = 200, sample_size = 50)]
 fn ten_hooks(bencher: Bencher<'_, '_>) {
     measure(bencher, true, 10);
+}
+
+/// An event that nobody takes: all it costs is this question, and it is not made.
+#[divan::bench]
+fn unheard_event(bencher: Bencher<'_, '_>) {
+    let bus = EventBus::default();
+    bencher.bench_local(|| divan::black_box(&bus).wants::<ToolCallFinished>());
 }
