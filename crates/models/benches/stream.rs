@@ -3,7 +3,7 @@
 //! `cargo bench -p bub-models`. The server sends a stream that was made before, in pieces of 64 KiB.
 #![expect(clippy::expect_used, reason = "a bench that can't run is to stop")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bub_kernel::{
     message::{Message, Role},
@@ -59,30 +59,47 @@ fn measure(bencher: Bencher<'_, '_>, reply: Reply) {
     play(bencher, Wire::Chat, reply, N_DELTAS);
 }
 
+/// A server that always replies so, a client of it, and what it asks.
+struct Bench {
+    runtime: tokio::runtime::Runtime,
+    server: ModelServer,
+    client: Arc<dyn ModelClient>,
+    request: ModelRequest,
+}
+
+impl Bench {
+    fn new(wire: Wire, reply: Reply) -> Self {
+        let server = ModelServer::with(move |_| reply.clone());
+        let kind = match wire {
+            Wire::Chat | Wire::Responses => ProviderKind::Ollama,
+            Wire::Messages => ProviderKind::Anthropic,
+            Wire::Gemini => ProviderKind::Google,
+        };
+        let mut config = ProviderConfig::new("bench", kind);
+        config.api_base = Some(server.base_url());
+        config.api_format = Some(wire);
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"),
+            server,
+            client: Provider::new(config).client("m").expect("a client"),
+            request: ModelRequest {
+                run: RunId("run-bench".into()),
+                model: "m".into(),
+                system: None,
+                messages: vec![Message::text(Role::User, "hello")],
+                tools: Vec::new(),
+                options: ModelOptions::default(),
+            },
+        }
+    }
+}
+
 /// Asks a server that always replies so, and counts the work as `n_items`.
 fn play(bencher: Bencher<'_, '_>, wire: Wire, reply: Reply, n_items: usize) {
-    let request = ModelRequest {
-        run: RunId("run-bench".into()),
-        model: "m".into(),
-        system: None,
-        messages: vec![Message::text(Role::User, "hello")],
-        tools: Vec::new(),
-        options: ModelOptions::default(),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let server = ModelServer::with(move |_| reply.clone());
-    let kind = match wire {
-        Wire::Chat | Wire::Responses => ProviderKind::Ollama,
-        Wire::Messages => ProviderKind::Anthropic,
-        Wire::Gemini => ProviderKind::Google,
-    };
-    let mut config = ProviderConfig::new("bench", kind);
-    config.api_base = Some(server.base_url());
-    config.api_format = Some(wire);
-    let client: Arc<dyn ModelClient> = Provider::new(config).client("m").expect("a client");
+    let bench = Bench::new(wire, reply);
     bencher.counter(ItemsCount::new(n_items)).bench_local(|| {
-        runtime.block_on(async {
-            let mut events = client.stream(&request).await.expect("a stream");
+        bench.runtime.block_on(async {
+            let mut events = bench.client.stream(&bench.request).await.expect("a stream");
             let mut n_events = 0_usize;
             while let Some(event) = events.next().await {
                 event.expect("a whole answer");
@@ -90,6 +107,24 @@ fn play(bencher: Bencher<'_, '_>, wire: Wire, reply: Reply, n_items: usize) {
             }
             n_events
         })
+    });
+}
+
+/// From dropping an answer that is under way until the server sees the connection end.
+#[divan::bench(sample_count = 50, sample_size = 1)]
+fn hang_up(bencher: Bencher<'_, '_>) {
+    let bench = Bench::new(Wire::Chat, Reply::deltas([json!({"content": "half"})]).stall());
+    let begun = || {
+        let stream = bench.runtime.block_on(async {
+            let mut stream = bench.client.stream(&bench.request).await.expect("a stream");
+            stream.next().await.expect("an event").expect("a word");
+            stream
+        });
+        (stream, bench.server.hangups())
+    };
+    bencher.with_inputs(begun).bench_local_values(|(stream, before)| {
+        drop(stream);
+        bench.runtime.block_on(bench.server.hung_up(before + 1, Duration::from_secs(5)));
     });
 }
 
