@@ -19,7 +19,10 @@ use bub_kernel::{
 };
 use tokio::{runtime::Handle, sync::Mutex};
 
-use crate::environment::{LocalEnvironment, LocalOptions};
+use crate::{
+    environment::{LocalEnvironment, LocalOptions},
+    written::invalid,
+};
 use engine::Engine;
 use scripts::Script;
 
@@ -93,7 +96,7 @@ impl ExecEnvironment {
             ));
         }
         if let Some(path) = options.workspace.as_deref().filter(|it| !it.starts_with('/') || it.contains('\0')) {
-            return Err(paths::invalid(path, "a workspace must be an absolute path"));
+            return Err(invalid(path, "a workspace must be an absolute path"));
         }
         let engine =
             Engine { local: LocalEnvironment::new(options.local)?, command: options.command, hint: options.hint };

@@ -5,6 +5,7 @@ mod environment;
 mod exec;
 mod files;
 mod store;
+mod written;
 
 pub use environment::{LocalEnvironment, LocalOptions};
 pub use exec::{ExecEnvironment, ExecOptions};

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use bub_kernel::environment::{EnvPath, EnvironmentError};
 
-use crate::files;
+use crate::{
+    files,
+    written::{self, invalid},
+};
 
 /// Resolves `path`: `~` is the home folder, absolute paths stay as they are, relative ones join the
 /// workspace and have their links followed, as far as they exist.
@@ -13,21 +16,9 @@ pub(super) fn resolve(
     workspace: Option<&EnvPath>,
     home: Option<&Path>,
 ) -> Result<EnvPath, EnvironmentError> {
-    if path.is_empty() {
-        return Err(invalid(path, "it is empty"));
-    }
-    if path.contains('\0') {
-        return Err(invalid(path, "it contains a NUL byte"));
-    }
-    if let Some(rest) = path.strip_prefix('~')
-        && (rest.is_empty() || rest.starts_with('/'))
-    {
-        let home = home.ok_or_else(|| invalid(path, "no home folder is known"))?;
-        let rest = rest.trim_start_matches('/');
-        return to_env_path(if rest.is_empty() { home.to_owned() } else { home.join(rest) });
-    }
-    if path.starts_with('/') {
-        return Ok(EnvPath::new(path));
+    let home = home.map(|it| it.to_str().ok_or_else(|| invalid(&it.to_string_lossy(), "it is not UTF-8")));
+    if let Some(whole) = written::whole(path, || home.transpose())? {
+        return Ok(whole);
     }
     let workspace = workspace.ok_or_else(|| EnvironmentError::NoWorkspace(path.to_owned()))?;
     let joined = Path::new(workspace.as_str()).join(path);
@@ -49,8 +40,4 @@ fn to_env_path(path: PathBuf) -> Result<EnvPath, EnvironmentError> {
         Ok(text) => Ok(EnvPath::new(text)),
         Err(text) => Err(invalid(&text.to_string_lossy(), "it is not UTF-8")),
     }
-}
-
-fn invalid(path: &str, reason: &str) -> EnvironmentError {
-    EnvironmentError::InvalidPath { path: path.escape_debug().to_string(), reason: reason.to_owned() }
 }

@@ -2,6 +2,8 @@
 
 use bub_kernel::environment::{EnvPath, EnvironmentError};
 
+use crate::written;
+
 /// Resolves `path`: `~` is the home folder inside, absolute paths stay as they are, relative ones join the
 /// workspace. Links are not followed, so `..` after a link goes back to where the link stands.
 pub(super) fn resolve(
@@ -9,21 +11,8 @@ pub(super) fn resolve(
     workspace: Option<&EnvPath>,
     home: Option<&str>,
 ) -> Result<EnvPath, EnvironmentError> {
-    if path.is_empty() {
-        return Err(invalid(path, "it is empty"));
-    }
-    if path.contains('\0') {
-        return Err(invalid(path, "it contains a NUL byte"));
-    }
-    if let Some(rest) = path.strip_prefix('~')
-        && (rest.is_empty() || rest.starts_with('/'))
-    {
-        let home = home.ok_or_else(|| invalid(path, "no home folder is known"))?.trim_end_matches('/');
-        let rest = rest.trim_start_matches('/');
-        return Ok(EnvPath::new(if rest.is_empty() { home.to_owned() } else { format!("{home}/{rest}") }));
-    }
-    if path.starts_with('/') {
-        return Ok(EnvPath::new(path));
+    if let Some(whole) = written::whole(path, || Ok(home))? {
+        return Ok(whole);
     }
     let workspace = workspace.ok_or_else(|| EnvironmentError::NoWorkspace(path.to_owned()))?;
     let mut parts: Vec<&str> = Vec::new();
@@ -38,10 +27,6 @@ pub(super) fn resolve(
     }
     let folder = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     Ok(EnvPath::new(format!("/{}{folder}", parts.join("/"))))
-}
-
-pub(super) fn invalid(path: &str, reason: &str) -> EnvironmentError {
-    EnvironmentError::InvalidPath { path: path.escape_debug().to_string(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]

@@ -214,6 +214,14 @@ impl Inner {
     }
 
     fn list(&self) -> Result<Vec<TapeName>, TapeError> {
+        let mut names = self.names("")?;
+        names.retain(TapeName::is_session);
+        names.sort();
+        Ok(names)
+    }
+
+    /// The tapes and sidecars that have a file whose name begins with a prefix.
+    fn names(&self, prefix: &str) -> Result<Vec<TapeName>, TapeError> {
         let failed = |err| failed("*", "list", &self.dir, err);
         let files = match fs::read_dir(&self.dir) {
             Ok(files) => files,
@@ -223,14 +231,10 @@ impl Inner {
         let mut names = Vec::new();
         for file in files {
             let file = file.map_err(failed)?.file_name();
-            if let Some(stem) = file.to_str().and_then(|it| it.strip_suffix(".jsonl")) {
-                let name = TapeName::free(stem);
-                if name.as_str() == stem && name.is_session() {
-                    names.push(name);
-                }
-            }
+            let stem = file.to_str().and_then(|it| it.strip_suffix(".jsonl")).filter(|it| it.starts_with(prefix));
+            // What is no name of a tape is somebody else's file.
+            names.extend(stem.map(TapeName::free).filter(|it| Some(it.as_str()) == stem));
         }
-        names.sort();
         Ok(names)
     }
 

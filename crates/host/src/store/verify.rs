@@ -222,19 +222,8 @@ impl Inner {
 
     /// The sidecars that have a file and whose name begins with a prefix.
     fn all_sidecars(&self, prefix: &str) -> Result<Vec<TapeName>, TapeError> {
-        let failed = |err| failed("*", "list", &self.dir, err);
-        let files = match fs::read_dir(&self.dir) {
-            Ok(files) => files,
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(err) => return Err(failed(err)),
-        };
-        let mut names = Vec::new();
-        for file in files {
-            let file = file.map_err(failed)?.file_name();
-            let stem = file.to_str().and_then(|it| it.strip_suffix(".jsonl"));
-            let stem = stem.filter(|it| it.starts_with(prefix) && it.contains("__sidecar__"));
-            names.extend(stem.map(TapeName::free).filter(|it| Some(it.as_str()) == stem));
-        }
+        let mut names = self.names(prefix)?;
+        names.retain(|it| it.as_str().contains("__sidecar__"));
         Ok(names)
     }
 
