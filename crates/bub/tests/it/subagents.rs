@@ -321,7 +321,7 @@ async fn cancelling_a_turn_cancels_its_children_and_their_processes() {
     let started = std::time::Instant::now();
     assert!(stream.result().await.is_err());
     app.close().await;
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     until("the processes end", || !is_running(&seconds)).await;
     let own = tape(&app, "s").await;
     let results = own.iter().find(|it| it.kind.as_str() == "tool_result").unwrap();

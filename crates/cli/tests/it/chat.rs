@@ -118,7 +118,7 @@ fn r153_ctrl_c_stops_the_turn_then_clears_the_line_then_leaves() {
     pty.keys("\x03");
     pty.shows("(stopped)");
     pty.prompt();
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     wait_until("nothing is left", || !is_running("66632"));
     pty.keys("half a line");
     pty.shows("half a line");

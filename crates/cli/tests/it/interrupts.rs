@@ -26,7 +26,7 @@ fn r017_ctrl_c_in_a_long_command_leaves_nothing_running() {
     interrupt(&child);
     let ran = end_of(child);
     assert_eq!(ran.code, Some(130), "{}", ran.err);
-    assert!(started.elapsed() < Duration::from_secs(8));
+    assert!(started.elapsed() < Duration::from_secs(20));
     wait_until("nothing is left", || !is_running("66611") && !is_running("66612"));
 
     let tape = home.tape_lines();

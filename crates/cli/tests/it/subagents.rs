@@ -127,6 +127,6 @@ fn an_interrupt_ends_the_children_too() {
     let started = std::time::Instant::now();
     let ran = crate::home::end_of(child);
     assert_eq!(ran.code, Some(130), "{}", ran.err);
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     wait_until("the command ends", || !crate::home::is_running(&seconds));
 }

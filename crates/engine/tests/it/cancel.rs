@@ -45,7 +45,7 @@ async fn cancelled_calls_are_recorded_with_those_that_finished() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     stream.cancel();
     assert!(matches!(stream.result().await, Err(TurnError::Cancelled)));
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(20));
     let tape = bench.tape().await;
     assert!(tape.contains(r#"tool_result {"results": ["said: x", "aborted after 0."#), "{tape}");
     assert!(tape.contains(r#""status": "cancelled""#), "{tape}");

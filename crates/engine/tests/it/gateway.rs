@@ -571,7 +571,7 @@ async fn closing_records_running_turns_and_tells_those_who_wait() {
     let bench = Bench { runtime, model: open.bench.model.clone(), most: open.bench.most.clone() };
     let started = Instant::now();
     open.close().await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(8));
+    assert!(started.elapsed() < Duration::from_secs(20));
     let log = desk.deeds();
     assert_eq!(
         log[2..],

@@ -22,7 +22,7 @@ use bub_kernel::{
     turn::RunId,
 };
 use bub_models::{Provider, ProviderConfig, ProviderKind, Retries};
-use bub_testing::{ModelServer, Reply};
+use bub_testing::{ModelServer, Reply, cpu_time};
 use futures::StreamExt;
 
 /// Settings for that server: a key, short waits, no retries.
