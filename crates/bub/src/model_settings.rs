@@ -13,7 +13,7 @@ use bub_kernel::{
     environment::Environment,
     model::{ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, OutputFormat, ProviderTool, ToolChoice},
 };
-use bub_models::{CodexLogin, Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
+use bub_models::{CodexLogin, GrokLogin, Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
 use serde_json::{Map, Value};
 
 use self::copilot::GhToken;
@@ -101,7 +101,9 @@ fn config(settings: &Settings, name: &str, local: &Arc<dyn Environment>) -> Resu
         config.api_key = Some(key.secret.expose().to_owned());
     }
     config.api_base = endpoint.api_base.map(|it| it.url);
-    config.tokens = tokens(kind, settings, local);
+    // One's own server of a kind is another server: the logins of the usual one are not for it.
+    let is_elsewhere = endpoint.custom.is_some() && config.api_base.is_some();
+    config.tokens = tokens(kind, settings, local, is_elsewhere);
     apply_client_args(&mut config, &settings.client_args)?;
     if let Some(format) = endpoint.api_format {
         config.api_format = Some(format.parse().map_err(|err: ModelError| format!("providers.{name}: {err}"))?);
@@ -110,8 +112,18 @@ fn config(settings: &Settings, name: &str, local: &Arc<dyn Environment>) -> Resu
 }
 
 /// What gives a kind's passing credentials.
-fn tokens(kind: ProviderKind, settings: &Settings, local: &Arc<dyn Environment>) -> Option<Arc<dyn TokenSource>> {
+fn tokens(
+    kind: ProviderKind,
+    settings: &Settings,
+    local: &Arc<dyn Environment>,
+    is_elsewhere: bool,
+) -> Option<Arc<dyn TokenSource>> {
     match kind {
+        ProviderKind::Grok => {
+            let file = settings.grok_login();
+            // Without a login the provider lacks a key, and says so before it is asked anything.
+            (!is_elsewhere && file.exists()).then(|| Arc::new(GrokLogin::new(file)) as Arc<dyn TokenSource>)
+        }
         ProviderKind::Codex => Some(Arc::new(CodexLogin::new(settings.codex_home().join(CODEX_FILE)))),
         ProviderKind::GithubCopilot => Some(Arc::new(GhToken { environment: local.clone() })),
         _ => None,

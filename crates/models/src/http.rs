@@ -72,20 +72,34 @@ impl Http {
     }
 
     /// Posts JSON to an endpoint, by its path below the base; the reply has a good status. `more` are
-    /// headers of this one request.
-    pub(crate) async fn post(&self, path: &str, more: &HeaderMap, body: Bytes) -> Result<Response, Failure> {
-        self.send(Method::POST, path, more, body).await
+    /// headers of this one request, and `base` is where it goes if not to the usual base.
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        more: &HeaderMap,
+        base: Option<&Url>,
+        body: Bytes,
+    ) -> Result<Response, Failure> {
+        self.send(Method::POST, path, more, base, body).await
     }
 
     /// Asks for what is at a path, which may have a query.
-    pub(crate) async fn get(&self, path: &str, more: &HeaderMap) -> Result<Response, Failure> {
-        self.send(Method::GET, path, more, Bytes::new()).await
+    pub(crate) async fn get(&self, path: &str, more: &HeaderMap, base: Option<&Url>) -> Result<Response, Failure> {
+        self.send(Method::GET, path, more, base, Bytes::new()).await
     }
 
-    async fn send(&self, method: Method, path: &str, more: &HeaderMap, body: Bytes) -> Result<Response, Failure> {
-        let mut url = self.base.clone();
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        more: &HeaderMap,
+        base: Option<&Url>,
+        body: Bytes,
+    ) -> Result<Response, Failure> {
+        let base = base.unwrap_or(&self.base);
+        let mut url = base.clone();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        url.set_path(&joined(self.base.path(), path, &self.overlaps));
+        url.set_path(&joined(base.path(), path, &self.overlaps));
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             url.query_pairs_mut().append_pair(&key, &value);
         }
@@ -186,7 +200,7 @@ fn redirect(attempt: Attempt<'_>) -> Action {
 }
 
 /// The base URL of a server: without a slash at the end, and without an endpoint that it already names.
-fn base_url(base: &str, default_path: &str) -> Result<Url, String> {
+pub(crate) fn base_url(base: &str, default_path: &str) -> Result<Url, String> {
     let bad = "must be a URL that starts with http:// or https://";
     let mut url = Url::parse(base.trim()).map_err(|err| format!("{bad}: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
@@ -246,7 +260,7 @@ fn headers(config: &ProviderConfig) -> Result<HeaderMap, String> {
 }
 
 /// Whether the URL stays on this machine, where a proxy can only do harm.
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
         || host.ends_with(".localhost")

@@ -327,6 +327,15 @@ impl ProviderKind {
         }
     }
 
+    /// How to do without a key.
+    pub(crate) fn login_advice(self) -> Option<&'static str> {
+        match self {
+            Self::Codex => Some("run `bub login codex`"),
+            Self::Grok => Some("log in with the Grok program (`grok login`)"),
+            _ => None,
+        }
+    }
+
     /// Whether it answers nobody without a key.
     pub(crate) fn needs_key(self) -> bool {
         self.facts().needs_key

@@ -40,7 +40,7 @@ pub use decode::MAX_REPLY_BYTES;
 pub use kind::ProviderKind;
 pub use provider::{Provider, ProviderConfig, Timeouts};
 pub use retry::Retries;
-pub use tokens::{CodexLogin, Headers, TokenSource};
+pub use tokens::{CodexLogin, Credentials, GrokLogin, Headers, LoginState, TokenSource};
 pub use wire::Wire;
 
 /// The providers of `configs`, and the well-known ones that they leave out.

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use bub_kernel::{
     secret::SecretMask,
 };
 use bytes::Bytes;
-use reqwest::{Response, header::HeaderMap};
+use reqwest::{Response, Url, header::HeaderMap};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     list, options,
     retry::Retries,
     stream::Answer,
-    tokens::{self, TokenSource},
+    tokens::{self, Credentials, TokenSource},
     wire::{Asked, Wire},
 };
 
@@ -175,6 +175,10 @@ pub(crate) struct Endpoint {
     pub(crate) http: Http,
     pub(crate) retries: Retries,
     pub(crate) mask: SecretMask,
+    /// Hides the passing credentials that were sent last.
+    passing: Mutex<SecretMask>,
+    /// Whether the address was configured; where credentials would lead then does not count.
+    has_own_base: bool,
     pub(crate) about_key: String,
 }
 
@@ -211,22 +215,40 @@ impl Endpoint {
     /// Sends a request with what lets it in: posts `body` if there is one. Passing credentials that are
     /// refused are renewed once.
     pub(crate) async fn open(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Response, Failure> {
-        let Some(tokens) = &self.tokens else { return self.send(path, headers, body).await };
+        let Some(tokens) = &self.tokens else { return self.send(path, headers, None, body).await };
         let mut all = headers.clone();
-        tokens::add_to(&mut all, &tokens.headers().await?)?;
-        match self.send(path, &all, body.clone()).await {
-            Err(failure) if matches!(failure.error, ModelError::Auth(_)) && tokens.renew().await => {
-                tokens::add_to(&mut all, &tokens.headers().await?)?;
-                self.send(path, &all, body).await
+        let credentials = tokens.credentials().await?;
+        match self.send_with(&credentials, path, &mut all, body.clone()).await {
+            Err(failure) if matches!(failure.error, ModelError::Auth(_)) && tokens.renew(&credentials).await => {
+                self.send_with(&tokens.credentials().await?, path, &mut all, body).await
             }
             sent => sent,
         }
     }
 
-    async fn send(&self, path: &str, headers: &HeaderMap, body: Option<Bytes>) -> Result<Response, Failure> {
+    async fn send_with(
+        &self,
+        credentials: &Credentials,
+        path: &str,
+        headers: &mut HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<Response, Failure> {
+        *self.passing.lock().unwrap_or_else(PoisonError::into_inner) = credentials.mask();
+        tokens::add_to(headers, credentials)?;
+        let base = credentials.api_base.as_ref().filter(|_| !self.has_own_base);
+        self.send(path, headers, base, body).await
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        base: Option<&Url>,
+        body: Option<Bytes>,
+    ) -> Result<Response, Failure> {
         match body {
-            Some(body) => self.http.post(path, headers, body).await,
-            None => self.http.get(path, headers).await,
+            Some(body) => self.http.post(path, headers, base, body).await,
+            None => self.http.get(path, headers, base).await,
         }
     }
 
@@ -236,7 +258,8 @@ impl Endpoint {
             text.push_str("; ");
             text.push_str(&self.about_key);
         }
-        errors::masked(error, &self.mask)
+        let passing = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        errors::masked(errors::masked(error, &self.mask), &passing)
     }
 }
 
@@ -265,8 +288,9 @@ impl Provider {
         if config.kind.needs_key() && !has_auth && config.api_base.is_none() {
             let name = &config.name;
             let variable = name.to_uppercase().replace('-', "_");
+            let login = config.kind.login_advice().map(|it| format!(", or {it}")).unwrap_or_default();
             return Err(format!(
-                "provider '{name}' has no API key: set BUB_{variable}_API_KEY, or api_key in the settings"
+                "provider '{name}' has no API key: set BUB_{variable}_API_KEY, or api_key in the settings{login}"
             ));
         }
         let http = Http::new(config)?;
@@ -282,6 +306,8 @@ impl Provider {
             http,
             retries: config.retries,
             mask,
+            passing: Mutex::default(),
+            has_own_base: config.api_base.as_ref().is_some_and(|it| !it.trim().is_empty()),
             about_key: config.about_key(),
         }))
     }

@@ -31,8 +31,9 @@ pub const LAYERS: &[Layer] = &[
     Layer { folder: "crates/engine", uses: &["bub-kernel"], budget: 6_500 },
     Layer { folder: "crates/tools", uses: &["bub-kernel"], budget: 5_000 },
     Layer { folder: "crates/code", uses: &["bub-kernel"], budget: 6_000 },
-    // A wire costs some 900 lines, most of them for what its servers refuse or do differently.
-    Layer { folder: "crates/models", uses: &["bub-kernel"], budget: 8_000 },
+    // A wire costs some 900 lines, most of them for what its servers refuse or do differently. Logins are an
+    // eighth of it: the files of tokens, how they are renewed, and what is asked of each service.
+    Layer { folder: "crates/models", uses: &["bub-kernel"], budget: 9_500 },
     // Most of it keeps tapes: the index, recovery, verifying and repairing, media. The rest are environments:
     // this machine, and what a command leads to.
     Layer { folder: "crates/host", uses: &["bub-kernel"], budget: 9_000 },

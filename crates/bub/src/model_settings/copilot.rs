@@ -7,7 +7,7 @@ use bub_kernel::{
     environment::{Environment, Output, Program, SpawnRequest},
     model::ModelError,
 };
-use bub_models::{Headers, TokenSource};
+use bub_models::{Credentials, TokenSource};
 use tokio::io::AsyncReadExt as _;
 
 /// How long `gh` may take.
@@ -46,7 +46,7 @@ impl GhToken {
 
 #[async_trait]
 impl TokenSource for GhToken {
-    async fn headers(&self) -> Result<Headers, ModelError> {
+    async fn credentials(&self) -> Result<Credentials, ModelError> {
         let asked = tokio::time::timeout(PATIENCE, self.token()).await;
         let token = asked.unwrap_or_else(|_| Err(format!("it did not answer for {} s", PATIENCE.as_secs())));
         let token = token.map_err(|why| {
@@ -54,10 +54,10 @@ impl TokenSource for GhToken {
                 "`gh auth token` gives no token ({why}); run `gh auth login`, or set BUB_GITHUB_COPILOT_API_KEY"
             ))
         })?;
-        Ok(vec![("authorization", format!("Bearer {token}"))])
+        Ok(Credentials::bearer(&token))
     }
 
-    async fn renew(&self) -> bool {
+    async fn renew(&self, _refused: &Credentials) -> bool {
         // It was asked a moment ago.
         false
     }

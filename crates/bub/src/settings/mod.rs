@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod kind;
 mod layers;
+mod logins;
 mod paths;
 mod providers;
 mod reference;

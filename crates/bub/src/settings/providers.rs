@@ -11,10 +11,7 @@
 //!
 //! Addresses are `api_base`, `BUB_NAME_API_BASE`, and `OPENAI_BASE_URL` or `OPENAI_API_BASE`.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::fmt;
 
 use bub_kernel::model::ModelSpec;
 use serde_json::{Map, Value};
@@ -24,9 +21,6 @@ use super::{
     layers::{Found, Layers},
     table::{API_BASE, API_KEY, PROVIDERS, Setting},
 };
-
-/// The Codex program's own variable for its folder.
-const CODEX_HOME: &str = "CODEX_HOME";
 
 /// The provider of the default model.
 const DEFAULT_PROVIDER: &str = "openrouter";
@@ -91,15 +85,6 @@ pub struct Endpoint {
 }
 
 impl Settings {
-    /// The folder of the Codex program's login: `CODEX_HOME`, else `.codex` in the user's home.
-    #[must_use]
-    pub fn codex_home(&self) -> PathBuf {
-        match self.layers.variable(CODEX_HOME) {
-            Some((folder, _)) => PathBuf::from(folder),
-            None => self.paths.user_home().unwrap_or_else(|| Path::new(".")).join(".codex"),
-        }
-    }
-
     /// How to reach a provider: one of `providers`, or one that bub knows. The case of `name` doesn't matter.
     #[must_use]
     pub fn endpoint(&self, name: &str) -> Endpoint {

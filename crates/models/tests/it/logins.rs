@@ -1,8 +1,11 @@
-//! Credentials that pass: the login of ChatGPT's Codex program.
+//! Credentials that pass. What stands here is the login of ChatGPT's Codex program.
+
+mod grok;
 
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
+    path::Path,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -18,6 +21,17 @@ use crate::{ask, client, config, hello, text_of};
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// A time with a zone, in seconds.
+fn time(value: &Value) -> u64 {
+    let time = value.as_str().unwrap();
+    assert!(time.ends_with('Z'), "{time}");
+    u64::try_from(time.parse::<jiff::Timestamp>().unwrap().as_second()).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 fn token(claims: &Value) -> String {
@@ -87,13 +101,11 @@ async fn r135_an_expiring_login_is_renewed_and_kept() {
     let file = bench.file();
     assert_eq!((&file["mine"], &file["tokens"]["refresh_token"]), (&json!(1), &json!("r2")));
     assert_eq!((&file["tokens"]["account_id"], &file["tokens"]["x"]), (&json!("a"), &json!([2])));
-    let renewed: jiff::Timestamp = file["last_refresh"].as_str().unwrap().parse().expect("RFC 3339 with a zone");
-    assert!(renewed.as_second().unsigned_abs().abs_diff(now()) < 600);
-    assert!(file["tokens"]["expires_at"].as_u64().unwrap() > now());
-    let names: Vec<_> = fs::read_dir(bench.folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(names, ["auth.json"], "it took the old one's place as a whole");
-    let mode = fs::metadata(bench.folder.path().join("auth.json")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+    assert!(time(&file["last_refresh"]).abs_diff(now()) < 600 && time(&file["tokens"]["expires_at"]) > now(), "{file}");
+    let mut names: Vec<_> = fs::read_dir(bench.folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["auth.json", "auth.json.lock"], "it took the old one's place as a whole");
+    assert_eq!(mode(&bench.folder.path().join("auth.json")), 0o600);
     let sent = &bench.server.requests()[0].body;
     assert_eq!((&sent["grant_type"], &sent["refresh_token"]), (&json!("refresh_token"), &json!("r1")));
 }
