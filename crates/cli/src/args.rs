@@ -1,6 +1,7 @@
 //! The command line.
 
 mod chat;
+mod login;
 mod skills;
 mod tape;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub(crate) use chat::{ChatArgs, GatewayArgs};
+pub(crate) use login::{BrowserArgs, LoginCommand};
 pub(crate) use skills::{InstallArgs, SkillsCommand};
 pub(crate) use tape::{
     ExportArgs, FilterArgs, ForkArgs, Format, ListArgs, ResetArgs, SearchArgs, ShowArgs, TapeArg, TapeCommand,
@@ -236,25 +238,6 @@ pub(crate) enum ModelsCommand {
         /// One JSON object
         #[arg(long)]
         json: bool,
-    },
-}
-
-/// Where to log in.
-#[derive(Debug, Subcommand)]
-pub(crate) enum LoginCommand {
-    /// To ChatGPT, with the Codex program; its login is shared with it
-    Codex {
-        /// The Codex program
-        #[arg(long, default_value = "codex", value_name = "PROGRAM")]
-        executable: String,
-
-        /// Log in with a code on another device
-        #[arg(long)]
-        device_auth: bool,
-
-        /// Folder of the login [default: CODEX_HOME, else ~/.codex]
-        #[arg(long, value_name = "DIR")]
-        codex_home: Option<PathBuf>,
     },
 }
 

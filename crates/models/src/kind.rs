@@ -330,6 +330,8 @@ impl ProviderKind {
     /// How to do without a key.
     pub(crate) fn login_advice(self) -> Option<&'static str> {
         match self {
+            Self::OpenRouter => Some("run `bub login openrouter`"),
+            Self::GithubCopilot => Some("run `bub login copilot`"),
             Self::Codex => Some("run `bub login codex`"),
             Self::Grok => Some("log in with the Grok program (`grok login`)"),
             _ => None,

@@ -6,7 +6,7 @@
 //! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
 //! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
 //! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
-//! `errors`, `retry`, `tokens`; then each wire: `chat`, `responses`, `messages`, `gemini`; and `embed`
+//! `errors`, `retry`, `tokens`, `login`; then each wire: `chat`, `responses`, `messages`, `gemini`; and `embed`
 //! (texts to vectors), `decide` (answers to typed questions), `list` (what a provider offers).
 
 mod calls;
@@ -22,6 +22,7 @@ mod http;
 mod kind;
 mod lenient;
 mod list;
+mod login;
 mod messages;
 mod options;
 mod provider;
@@ -38,6 +39,10 @@ use bub_kernel::model::{ModelError, ModelProvider};
 
 pub use decode::MAX_REPLY_BYTES;
 pub use kind::ProviderKind;
+pub use login::{
+    LoginError,
+    openrouter::{Code, KeyFile, OpenRouterKey, OpenRouterLogin},
+};
 pub use provider::{Provider, ProviderConfig, Timeouts};
 pub use retry::Retries;
 pub use tokens::{CodexLogin, Credentials, GrokLogin, Headers, LoginState, TokenSource};

@@ -13,6 +13,7 @@ use super::{
     dotenv::DotEnv,
     file::ConfigFile,
     kind::{Kind, merge},
+    logins::KeptKey,
     table::{self, Preset, Setting},
 };
 
@@ -48,6 +49,11 @@ pub enum Origin {
         /// The option, as it is typed.
         flag: String,
     },
+    /// A login that bub keeps.
+    Login {
+        /// Which file.
+        path: PathBuf,
+    },
 }
 
 impl Origin {
@@ -56,7 +62,7 @@ impl Origin {
     pub fn variable(&self) -> Option<&str> {
         match self {
             Self::DotEnv { variable, .. } | Self::Environment { variable } => Some(variable),
-            Self::Default | Self::File { .. } | Self::CommandLine { .. } => None,
+            Self::Default | Self::File { .. } | Self::CommandLine { .. } | Self::Login { .. } => None,
         }
     }
 }
@@ -69,6 +75,7 @@ impl fmt::Display for Origin {
             Self::DotEnv { path, line, variable } => write!(f, "{}:{line} ({variable})", path.display()),
             Self::Environment { variable } => write!(f, "environment variable {variable}"),
             Self::CommandLine { flag } => write!(f, "option {flag}"),
+            Self::Login { path } => write!(f, "the login in {}", path.display()),
         }
     }
 }
@@ -111,6 +118,8 @@ pub(crate) struct Layers {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) dotenv: DotEnv,
     pub(crate) file: ConfigFile,
+    /// Keys of logins, the last to be asked.
+    pub(crate) kept_keys: Vec<KeptKey>,
 }
 
 impl fmt::Debug for Layers {
@@ -132,6 +141,7 @@ impl Layers {
             file: ConfigFile::load(&sources.config_file)?,
             environment: sources.env,
             overrides: sources.overrides,
+            kept_keys: Vec::new(),
         })
     }
 

@@ -34,6 +34,7 @@ pub use self::{
 };
 use self::{
     layers::{Layers, Resolved},
+    logins::KeptKey,
     table::Setting,
 };
 
@@ -205,8 +206,10 @@ impl Settings {
     /// what its setting takes. A missing file is no error, and a `.env` that can't be read is a warning.
     pub fn load(sources: Sources) -> Result<Self, SettingsError> {
         let (user_home, cwd, config_file) = (sources.home.clone(), sources.cwd.clone(), sources.config_file.clone());
-        let layers = Layers::read(sources)?;
+        let mut layers = Layers::read(sources)?;
         let paths = Paths::new(&layers, &user_home, &cwd, &config_file);
+        let (kept_keys, unreadable) = KeptKey::all(&paths);
+        layers.kept_keys = kept_keys;
         let mut resolved = BTreeMap::new();
         for setting in table::SETTINGS {
             resolved.insert(setting.key, layers.resolve(setting)?);
@@ -258,7 +261,7 @@ impl Settings {
             session_wait: values.seconds(&table::SESSION_WAIT_SECONDS).unwrap_or_default(),
             sections: other_sections(&layers),
             paths,
-            warnings: warnings(&layers),
+            warnings: warnings(&layers).into_iter().chain(unreadable).collect(),
             providers,
             resolved,
             layers: Arc::new(layers),

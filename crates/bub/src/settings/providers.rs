@@ -7,7 +7,8 @@
 //! 2. `api_key` of the command line, the environment, `.env` and the configuration file: a text for
 //!    every provider, or a map from provider to key;
 //! 3. `BUB_NAME_API_KEY`;
-//! 4. the provider's own variable, such as `OPENAI_API_KEY`.
+//! 4. the provider's own variable, such as `OPENAI_API_KEY`;
+//! 5. the key that `bub login` left.
 //!
 //! Addresses are `api_base`, `BUB_NAME_API_BASE`, and `OPENAI_BASE_URL` or `OPENAI_API_BASE`.
 
@@ -199,7 +200,9 @@ impl<'a> Lookup<'a> {
     }
 
     fn endpoint(&self) -> Endpoint {
-        let keys = self.candidates("api_key", &API_KEY, key_variables).into_iter();
+        let kept = self.layers.kept_keys.iter().filter(|kept| self.names.iter().any(|it| it == kept.provider));
+        let kept = kept.map(|it| (it.key.clone(), it.origin()));
+        let keys = self.candidates("api_key", &API_KEY, key_variables).into_iter().chain(kept);
         let mut keys: Vec<_> = keys.map(|(value, origin)| Credential { secret: Secret::new(value), origin }).collect();
         // Stable: among real keys, and among placeholders, the order of the places stays.
         keys.sort_by_key(|it| it.secret.is_placeholder());

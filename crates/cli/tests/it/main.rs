@@ -17,6 +17,8 @@ mod interrupts;
 #[cfg(test)]
 mod kills;
 #[cfg(test)]
+mod logins;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod models;

@@ -1,6 +1,7 @@
 //! Credentials that pass. What stands here is the login of ChatGPT's Codex program.
 
 mod grok;
+mod openrouter;
 
 use std::{
     fs,
