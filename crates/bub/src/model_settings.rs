@@ -13,7 +13,7 @@ use bub_kernel::{
     environment::Environment,
     model::{ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, OutputFormat, ProviderTool, ToolChoice},
 };
-use bub_models::{CodexLogin, GrokLogin, Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
+use bub_models::{CodexLogin, CopilotLogin, GrokLogin, Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
 use serde_json::{Map, Value};
 
 use self::copilot::GhToken;
@@ -25,9 +25,6 @@ use crate::{
 /// What the connection's options may be, with their units.
 const CLIENT_ARGS: &str = "api_format, headers, extra_body, timeout and connect_timeout (seconds of silence), \
                            max_retries, retry_delay and max_retry_delay (seconds)";
-
-/// The file of the Codex program's login, in its folder.
-const CODEX_FILE: &str = "auth.json";
 
 /// The names of the providers that are known without being configured.
 pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
@@ -124,8 +121,14 @@ fn tokens(
             // Without a login the provider lacks a key, and says so before it is asked anything.
             (!is_elsewhere && file.exists()).then(|| Arc::new(GrokLogin::new(file)) as Arc<dyn TokenSource>)
         }
-        ProviderKind::Codex => Some(Arc::new(CodexLogin::new(settings.codex_home().join(CODEX_FILE)))),
-        ProviderKind::GithubCopilot => Some(Arc::new(GhToken { environment: local.clone() })),
+        ProviderKind::Codex => Some(Arc::new(CodexLogin::new(settings.codex_login()))),
+        ProviderKind::GithubCopilot => {
+            let file = settings.paths.copilot_login();
+            if !is_elsewhere && file.exists() {
+                return Some(Arc::new(CopilotLogin::new(file)));
+            }
+            Some(Arc::new(GhToken { environment: local.clone() }))
+        }
         _ => None,
     }
 }

@@ -39,7 +39,7 @@ pub enum ProviderKind {
     MiniMax,
     /// ChatGPT's plans, with the login of the Codex program.
     Codex,
-    /// GitHub Copilot, with the login of the program `gh`.
+    /// GitHub Copilot, with a login of its own or that of the program `gh`.
     GithubCopilot,
     /// Google's Gemini API.
     Google,

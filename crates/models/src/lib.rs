@@ -41,11 +41,12 @@ pub use decode::MAX_REPLY_BYTES;
 pub use kind::ProviderKind;
 pub use login::{
     LoginError,
+    github::{GithubLogin, GithubToken},
     openrouter::{Code, KeyFile, OpenRouterKey, OpenRouterLogin},
 };
 pub use provider::{Provider, ProviderConfig, Timeouts};
 pub use retry::Retries;
-pub use tokens::{CodexLogin, Credentials, GrokLogin, Headers, LoginState, TokenSource};
+pub use tokens::{CodexLogin, CopilotLogin, Credentials, GrokLogin, Headers, LoginState, TokenSource};
 pub use wire::Wire;
 
 /// The providers of `configs`, and the well-known ones that they leave out.

@@ -1,6 +1,7 @@
 //! Logging in: what is asked of a service once, so that it gives credentials that are then kept.
 
 mod callback;
+pub(crate) mod github;
 pub(crate) mod openrouter;
 
 use std::{fmt, io, path::PathBuf};

@@ -1,6 +1,7 @@
 //! Credentials that are no fixed key: they come from a login, and pass.
 
 mod codex;
+mod copilot;
 mod file;
 mod grok;
 mod shared;
@@ -16,9 +17,10 @@ use reqwest::{
 };
 
 pub use codex::CodexLogin;
+pub use copilot::CopilotLogin;
 pub(crate) use file::LoginFile;
 pub use grok::GrokLogin;
-pub(crate) use token_server::{Body, TokenServer};
+pub(crate) use token_server::{Body, TokenReply, TokenServer};
 
 /// Names of headers, lower case, and their values.
 pub type Headers = Vec<(&'static str, String)>;

@@ -51,7 +51,8 @@ impl TokenSource for GhToken {
         let token = asked.unwrap_or_else(|_| Err(format!("it did not answer for {} s", PATIENCE.as_secs())));
         let token = token.map_err(|why| {
             ModelError::Auth(format!(
-                "`gh auth token` gives no token ({why}); run `gh auth login`, or set BUB_GITHUB_COPILOT_API_KEY"
+                "`gh auth token` gives no token ({why}); run `gh auth login` or `bub login copilot`, or set \
+                 BUB_GITHUB_COPILOT_API_KEY"
             ))
         })?;
         Ok(Credentials::bearer(&token))

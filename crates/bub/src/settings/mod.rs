@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 pub use self::{
     error::SettingsError,
     layers::{Origin, Override},
+    logins::Login,
     paths::{HOME_VARIABLE, HomeError, Paths},
     providers::{Address, Credential, Endpoint},
     reference::reference,

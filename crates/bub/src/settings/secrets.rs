@@ -121,7 +121,7 @@ pub struct ChildVariables {
 
 impl Settings {
     /// All credentials in use: those of bub's own settings and variables, of the configuration file's
-    /// other sections, and of the providers that are configured or in `also`.
+    /// other sections, of the providers that are configured or in `also`, and of logins.
     #[must_use]
     pub fn secrets<'a>(&self, also: impl IntoIterator<Item = &'a str>) -> Secrets {
         let mut secrets = Secrets::default();
@@ -153,6 +153,7 @@ impl Settings {
                 secrets.variables.extend(key.origin.variable().map(str::to_owned));
             }
         }
+        self.login_secrets().iter().for_each(|it| secrets.add(it));
         secrets
     }
 

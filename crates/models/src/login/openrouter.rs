@@ -212,6 +212,14 @@ impl KeyFile {
         }
     }
 
+    /// Removes the key; tells whether there was one. At OpenRouter it stays good until it is deleted there.
+    ///
+    /// # Errors
+    /// Those of removing the file.
+    pub fn remove(&self) -> std::io::Result<bool> {
+        self.0.remove()
+    }
+
     /// Keeps a key, in the place of the one that is there.
     ///
     /// # Errors

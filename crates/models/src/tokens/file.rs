@@ -85,6 +85,18 @@ impl LoginFile {
         Ok(())
     }
 
+    /// Removes the file; tells whether there was one.
+    ///
+    /// # Errors
+    /// Those of removing.
+    pub(crate) fn remove(&self) -> io::Result<bool> {
+        match fs::remove_file(&self.path) {
+            Ok(()) => Ok(true),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(err) => Err(err),
+        }
+    }
+
     /// Waits for the lock that programs hold while they renew this login. What was read before may be
     /// old by then.
     ///

@@ -34,6 +34,12 @@ impl GrokLogin {
         Self(SharedLogin::new(self.0.file(), token_url.into()))
     }
 
+    /// The tokens as they are now, to be hidden where they do not belong.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        self.0.secrets()
+    }
+
     /// Whether somebody is logged in, and until when.
     #[must_use]
     pub fn state(&self) -> LoginState {

@@ -123,6 +123,13 @@ impl<P: Program> SharedLogin<P> {
         }
     }
 
+    /// The tokens, to be hidden where they do not belong.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let Ok(login) = self.inner.read() else { return Vec::new() };
+        let names = std::iter::once(&P::ACCESS_TOKEN).chain(P::OTHER_TOKENS);
+        names.filter_map(|it| login.text(it).map(str::to_owned)).collect()
+    }
+
     pub(super) async fn credentials(&self) -> Result<Credentials, ModelError> {
         let login = self.inner.read()?;
         if !self.inner.is_due(&login) {

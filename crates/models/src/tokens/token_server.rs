@@ -74,6 +74,19 @@ impl TokenServer {
         };
         ask(url, request).await
     }
+
+    /// # Errors
+    /// As [`Self::post`].
+    pub(crate) async fn get(&self, url: &str, headers: &[(&'static str, String)]) -> Result<TokenReply, String> {
+        let mut request = self.0.get(url).header("accept", "application/json");
+        for (name, value) in headers {
+            let value = reqwest::header::HeaderValue::try_from(value.as_str());
+            let mut value = value.map_err(|_| "the token has a character that no token has".to_owned())?;
+            value.set_sensitive(true);
+            request = request.header(*name, value);
+        }
+        ask(url, request).await
+    }
 }
 
 async fn ask(url: &str, request: RequestBuilder) -> Result<TokenReply, String> {

@@ -1,5 +1,6 @@
 //! Credentials that pass. What stands here is the login of ChatGPT's Codex program.
 
+mod copilot;
 mod grok;
 mod openrouter;
 
