@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub(crate) use chat::{ChatArgs, GatewayArgs};
-pub(crate) use login::{BrowserArgs, LoginCommand};
+pub(crate) use login::{BrowserArgs, CopilotArgs, LoginArgs, LoginCommand, ProgramArgs};
 pub(crate) use skills::{InstallArgs, SkillsCommand};
 pub(crate) use tape::{
     ExportArgs, FilterArgs, ForkArgs, Format, ListArgs, ResetArgs, SearchArgs, ShowArgs, TapeArg, TapeCommand,
@@ -93,9 +93,8 @@ pub(crate) enum Command {
     },
     /// List the models of a provider, or try one
     Models(ModelsArgs),
-    /// Log in to a service whose credentials are no key
-    #[command(subcommand)]
-    Login(LoginCommand),
+    /// Log in to a service instead of setting a key, or see where you are logged in
+    Login(LoginArgs),
     /// Look at skills, check them, get more
     #[command(subcommand)]
     Skills(SkillsCommand),

@@ -62,7 +62,7 @@ pub(crate) async fn run(asked: Asked, program: Program) -> Result<ExitCode> {
         Command::Tape(command) => tape::run(command, builder).await,
         Command::Tools { json } => list::tools(&builder.build()?, json),
         Command::Hooks { json } => list::hooks(&builder.build()?, json),
-        Command::Login(command) => login::run(command, builder.settings()).await,
+        Command::Login(args) => login::run(args, builder.settings()).await,
         Command::Models(args) => models::run(args, builder).await,
         Command::Plugins { json } => list::plugins(&builder.build()?, json),
         Command::Skills(command) => skills::run(command, builder, names_workspace).await,

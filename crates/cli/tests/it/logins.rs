@@ -192,3 +192,143 @@ fn the_login_of_the_grok_program_is_used_where_there_is_no_key() {
     let home = home.var("BUB_MODEL", "grok:grok-4").var("XAI_API_KEY", "xai-key-0123456789");
     assert_eq!(asked(&home), "Bearer xai-key-0123456789");
 }
+
+/// GitHub and Copilot, where the code is typed at once.
+fn copilot() -> ModelServer {
+    ModelServer::with(|request| match request.path.as_str() {
+        "/v1/login/device/code" => Reply::json(&json!({
+            "device_code": "device-0123456789", "user_code": "ABCD-1234", "interval": 1, "expires_in": 900,
+            "verification_uri": format!("http://{}/login/device", request.header("host").unwrap()),
+        })),
+        "/v1/login/oauth/access_token" => Reply::json(&json!({"access_token": "ghu_0123456789"})),
+        "/v1/user" => Reply::json(&json!({"login": "octocat"})),
+        "/v1/copilot_internal/v2/token" => {
+            Reply::json(&json!({"token": "cop-0123456789", "expires_at": 4_000_000_000_u64}))
+        }
+        _ => Reply::text("hi"),
+    })
+}
+
+#[test]
+fn a_login_to_copilot_is_used_instead_of_gh() {
+    let server = copilot();
+    let home = TestHome::new()
+        .var("BUB_MODEL", "copilot:gpt")
+        .var("BUB_COPILOT_API_BASE", server.base_url())
+        .var("BUB_GITHUB_COPILOT_API_BASE", server.base_url());
+    let ran = home.run(&["login", "copilot", "--github", &server.base_url()]);
+    assert!(ran.err.contains("/login/device\n  ABCD-1234\n"), "{}", ran.err);
+    assert!(!ran.err.contains("0123456789"), "{}", ran.err);
+    let out = ran.ok();
+    assert!(out.starts_with("login: ok\naccount_id: octocat\n") && out.contains("BUB_MODEL=copilot:"), "{out}");
+    let file = home.home().join("logins/github-copilot.json");
+    assert_eq!(mode(&file), 0o600);
+    assert_eq!(home.run(&["run", "hello"]).ok(), "hi\n");
+    let asked = server.requests().pop().unwrap();
+    assert_eq!(asked.header("authorization"), Some("Bearer cop-0123456789"));
+    // A tool that comes upon the file does not spread it.
+    let shown = home.run(&["run", &format!(",bash command='cat {}'", file.display())]).ok();
+    assert!(shown.contains("octocat") && !shown.contains("ghu_"), "{shown}");
+    let logs = home.run(&["-vvv", "run", "hello"]);
+    assert!(!logs.err.contains("0123456789"), "{}", logs.err);
+    let tape = home.tape_lines().iter().map(ToString::to_string).collect::<String>();
+    assert!(!tape.contains("0123456789"));
+    assert_eq!(home.run(&["login", "copilot", "--logout"]).ok(), "logout: ok\n");
+    assert!(!exists(&file));
+    assert_eq!(home.run(&["login", "copilot", "--logout"]).ok(), "logout: nobody was logged in\n");
+    let err = home.run(&["login", "copilot", "--github", "https://example.org"]).failed(1);
+    assert!(err.contains("login: failed: logins to Copilot are made at github.com"), "{err}");
+}
+
+#[test]
+fn ctrl_c_while_a_code_is_typed_leaves_nothing_behind() {
+    let server = ModelServer::with(|request| match request.path.as_str() {
+        "/v1/login/oauth/access_token" => Reply::json(&json!({"error": "authorization_pending"})),
+        _ => Reply::json(&json!({
+            "device_code": "d", "user_code": "ABCD-1234",
+            "verification_uri": format!("http://{}/login/device", request.header("host").unwrap()),
+        })),
+    });
+    let home = TestHome::new();
+    let mut child = home.command(&["login", "copilot", "--github", &server.base_url()]).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    assert!(lines.map(Result::unwrap).any(|it| it.contains("ABCD-1234")));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(end_of(child).code, Some(130));
+    assert!(!exists(&home.home().join("logins")));
+}
+
+#[test]
+fn logins_are_listed_with_their_state_and_without_secrets() {
+    let home = TestHome::new();
+    let listed = home.run(&["login"]).ok();
+    let expected = "openrouter  not logged in; bub login openrouter\n\
+                    copilot     not logged in, so the token of `gh` is used; bub login copilot\n\
+                    codex       not logged in; bub login codex\n\
+                    grok        not logged in; bub login grok\n";
+    assert_eq!(listed, expected);
+    let write = |path: &Path, content: &serde_json::Value| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content.to_string()).unwrap();
+    };
+    let user = home.home().parent().unwrap().to_owned();
+    write(&home.home().join("logins/openrouter.json"), &json!({"api_key": KEY, "user_id": "user_1\u{1b}[2J"}));
+    write(
+        &home.home().join("logins/github-copilot.json"),
+        &json!({"github_token": "ghu_0123456789", "login": "octocat"}),
+    );
+    let tokens = json!({"access_token": "tok-0123456789", "account_id": "acc-7", "expires_at": 4_000_000_000_u64});
+    write(&user.join(".codex/auth.json"), &json!({"tokens": tokens}));
+    write(&user.join(".grok/auth.json"), &json!(["tok-0123456789"]));
+    let home = home.var("OPENROUTER_API_KEY", "sk-or-other-0123456789");
+    let listed = home.run(&["login"]).ok();
+    assert!(!listed.contains("0123456789") && !listed.contains('\u{1b}'), "{listed}");
+    let lines: Vec<_> = listed.lines().collect();
+    assert!(lines[0].starts_with("openrouter  logged in as user_1"), "{listed}");
+    assert!(lines[0].ends_with("(the key from environment variable OPENROUTER_API_KEY counts more)"), "{listed}");
+    assert_eq!(lines[1], "copilot     logged in as octocat");
+    assert_eq!(lines[2], "codex       logged in as acc-7, until 2096-10-02T07:06:40Z");
+    assert!(lines[3].starts_with("grok        of no use: ") && lines[3].contains("it holds no login"), "{listed}");
+    let rows = home.run(&["login", "--json"]).ok();
+    assert!(!rows.contains("0123456789"), "{rows}");
+    let rows: Vec<serde_json::Value> = rows.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let states: Vec<_> = rows.iter().map(|it| it["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["present", "present", "present", "broken"]);
+    assert_eq!((&rows[2]["account"], &rows[2]["renews"]), (&json!("acc-7"), &json!(false)));
+
+    // Only files of bub's own are removed.
+    let out = home.run(&["login", "openrouter", "--logout"]);
+    assert!(out.err.contains("until you delete it at"), "{}", out.err);
+    assert_eq!(out.ok(), "logout: ok\n");
+    for (name, advice) in [("codex", "`codex logout`"), ("grok", "`grok logout`")] {
+        let err = home.run(&["login", name, "--logout"]).failed(2);
+        assert!(err.contains(advice), "{err}");
+    }
+    assert!(exists(&user.join(".codex/auth.json")) && exists(&user.join(".grok/auth.json")));
+    home.run(&["login", "nobody"]).failed(2);
+    home.run(&["login", "--json", "openrouter"]).failed(2);
+}
+
+#[test]
+fn the_grok_program_logs_in() {
+    let home = TestHome::new();
+    let grok = home.workspace().join("grok");
+    let script = "#!/bin/sh\necho \"$@\" > \"$GROK_HOME/args\"\n\
+                  echo '{\"https://auth.x.ai::c\":{\"key\":\"t\",\"email\":\"a@example.org\"}}' > \"$GROK_HOME/auth.json\"\n";
+    fs::write(&grok, script).unwrap();
+    fs::set_permissions(&grok, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = home.workspace();
+    let home = home.var("GROK_HOME", folder.display().to_string());
+    let program = grok.display().to_string();
+    let args = ["login", "grok", "--device-auth", "--executable", &program];
+    let out = home.run(&args).ok();
+    assert!(out.starts_with("login: ok\naccount_id: a@example.org\n") && out.contains("BUB_MODEL=grok:"), "{out}");
+    assert_eq!(fs::read_to_string(folder.join("args")).unwrap(), "login --device-auth\n");
+    fs::write(&grok, "#!/bin/sh\nexit 3\n").unwrap();
+    let err = home.run(&args).failed(1);
+    assert!(err.contains("login: failed: ") && err.contains("ended with exit code 3"), "{err}");
+    fs::remove_file(folder.join("auth.json")).unwrap();
+    fs::write(&grok, "#!/bin/sh\n").unwrap();
+    let err = home.run(&args).failed(1);
+    assert!(err.contains("left no login in"), "{err}");
+}

@@ -1,19 +1,15 @@
 //! OpenRouter: a browser allows it, and a key is kept.
 
-use std::{process::ExitCode, time::Duration};
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use bub::{
     models::{Code, KeyFile, LoginError, OpenRouterLogin},
     settings::{Origin, Settings},
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use super::{browser, failed};
+use super::browser;
 use crate::{
     args::BrowserArgs,
-    error::INTERRUPTED,
-    interrupt::Interrupts,
     output::{line, note},
     terminal::safe::safe_line,
 };
@@ -21,25 +17,7 @@ use crate::{
 /// The most that is read of what is pasted, in bytes.
 const MAX_PASTED: u64 = 64 << 10;
 
-pub(super) async fn run(args: &BrowserArgs, settings: &Settings) -> Result<ExitCode> {
-    let mut interrupts = Interrupts::listen();
-    let limit = Duration::from_secs(args.timeout.into());
-    let worked = async {
-        let work = log_in(args, settings);
-        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-            Err(anyhow!("{} ({} s; --timeout sets another limit)", LoginError::Expired, limit.as_secs()))
-        })
-    };
-    tokio::select! {
-        () = interrupts.next() => {
-            note("interrupted");
-            Ok(ExitCode::from(INTERRUPTED))
-        }
-        worked = worked => worked.map(|()| ExitCode::SUCCESS).map_err(failed),
-    }
-}
-
-async fn log_in(args: &BrowserArgs, settings: &Settings) -> Result<()> {
+pub(super) async fn log_in(args: &BrowserArgs, settings: &Settings) -> Result<()> {
     let address = settings.endpoint("openrouter").api_base.map(|it| it.url);
     let login = OpenRouterLogin::begin(address.as_deref()).await?;
     note(&format!(
