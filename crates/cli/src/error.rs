@@ -94,6 +94,9 @@ pub(crate) fn is_broken_pipe(err: &anyhow::Error) -> bool {
 fn hint(err: &anyhow::Error) -> Option<String> {
     let text = match err.downcast_ref::<TurnError>()? {
         TurnError::Model(ModelError::Config(message)) if message.starts_with("no model to run") => NO_MODEL_HINT,
+        TurnError::Model(ModelError::Auth(text)) if text.contains("login") => {
+            "`bub login` tells where you are logged in, and how to log in again"
+        }
         TurnError::Model(ModelError::Auth(_)) => {
             "check the key: `bub config show` tells where it comes from; BUB_API_KEY sets it"
         }

@@ -42,7 +42,7 @@ pub use kind::ProviderKind;
 pub use login::{
     LoginError,
     github::{GithubLogin, GithubToken},
-    openrouter::{Code, KeyFile, OpenRouterKey, OpenRouterLogin},
+    openrouter::{KeyFile, LoginCode, OpenRouterKey, OpenRouterLogin},
 };
 pub use provider::{Provider, ProviderConfig, Timeouts};
 pub use retry::Retries;

@@ -47,7 +47,8 @@ The key for a provider `NAME` is the first of:
 1. `providers.NAME.api_key`, for a provider of your own;
 2. `api_key`: a text is for every provider, a map only for those it names;
 3. `BUB_NAME_API_KEY`, with the name in capitals and `_` for `-`: `BUB_AZURE_OPENAI_API_KEY`;
-4. the provider's own variable: `NAME_API_KEY`, such as `OPENAI_API_KEY`, `OPENROUTER_API_KEY` or `ANTHROPIC_API_KEY`; also `GEMINI_API_KEY` and `GOOGLE_API_KEY` for `gemini` and `google`, `AZURE_API_KEY` for `azure-openai`, `HF_TOKEN` for `huggingface`, `DASHSCOPE_API_KEY` for `qwen`, `XAI_API_KEY` for `grok`.
+4. the provider's own variable: `NAME_API_KEY`, such as `OPENAI_API_KEY`, `OPENROUTER_API_KEY` or `ANTHROPIC_API_KEY`; also `GEMINI_API_KEY` and `GOOGLE_API_KEY` for `gemini` and `google`, `AZURE_API_KEY` for `azure-openai`, `HF_TOKEN` for `huggingface`, `DASHSCOPE_API_KEY` for `qwen`, `XAI_API_KEY` for `grok`;
+5. what a login left: `bub login openrouter` keeps a key, and Copilot, ChatGPT and xAI give tokens ([Logins](../guide/models.md#logins)).
 
 A key that is text from a sample file (`your_key_here`, `changeme`, `sk-xxx`) loses against a real one further down the list.
 

@@ -267,6 +267,8 @@ fn logins_are_listed_with_their_state_and_without_secrets() {
                     codex       not logged in; bub login codex\n\
                     grok        not logged in; bub login grok\n";
     assert_eq!(listed, expected);
+    let err = home.run(&["run", "--model", "codex:gpt-5", "hello"]).failed(1);
+    assert!(err.contains("nobody is logged in to ChatGPT") && err.contains("hint: `bub login` tells where"), "{err}");
     let write = |path: &Path, content: &serde_json::Value| {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content.to_string()).unwrap();
@@ -289,6 +291,11 @@ fn logins_are_listed_with_their_state_and_without_secrets() {
     assert_eq!(lines[1], "copilot     logged in as octocat");
     assert_eq!(lines[2], "codex       logged in as acc-7, until 2096-10-02T07:06:40Z");
     assert!(lines[3].starts_with("grok        of no use: ") && lines[3].contains("it holds no login"), "{listed}");
+    let old = json!({"tokens": {"access_token": "tok-0123456789", "expires_at": "2001-02-03T04:05:06Z"}});
+    write(&user.join(".codex/auth.json"), &old);
+    let listed = home.run(&["login"]).ok();
+    assert!(listed.contains("logged in, but only until 2001-02-03T04:05:06Z; bub login codex\n"), "{listed}");
+    write(&user.join(".codex/auth.json"), &json!({"tokens": tokens}));
     let rows = home.run(&["login", "--json"]).ok();
     assert!(!rows.contains("0123456789"), "{rows}");
     let rows: Vec<serde_json::Value> = rows.lines().map(|it| serde_json::from_str(it).unwrap()).collect();

@@ -109,7 +109,7 @@ impl GithubLogin {
     /// As [`Self::begin`], and [`LoginError::Refused`] for an address of another machine.
     pub async fn begin_at(github: Option<&str>) -> Result<Self, LoginError> {
         let github = Github::at(github).map_err(LoginError::Refused)?;
-        let server = TokenServer::new().map_err(LoginError::Unreachable)?;
+        let server = TokenServer::of(&github.pages).map_err(LoginError::Unreachable)?;
         let asked = Body::Form(vec![("client_id", CLIENT_ID.to_owned()), ("scope", SCOPE.to_owned())]);
         let url = format!("{}/login/device/code", github.pages);
         let reply = server.post(&url, &asked).await.map_err(LoginError::Unreachable)?;

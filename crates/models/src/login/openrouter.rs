@@ -37,7 +37,7 @@ pub struct OpenRouterLogin {
 }
 
 /// What a browser brings back.
-pub struct Code(String);
+pub struct LoginCode(String);
 
 /// A key that OpenRouter gave.
 pub struct OpenRouterKey {
@@ -55,9 +55,9 @@ impl fmt::Debug for OpenRouterLogin {
     }
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for LoginCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Code").finish_non_exhaustive()
+        f.debug_struct("LoginCode").finish_non_exhaustive()
     }
 }
 
@@ -109,7 +109,7 @@ impl OpenRouterLogin {
     ///
     /// # Errors
     /// [`LoginError::Denied`].
-    pub async fn come_back(&self) -> Result<Code, LoginError> {
+    pub async fn come_back(&self) -> Result<LoginCode, LoginError> {
         let judge = |target: &str| {
             let Ok(url) = Url::parse(&format!("http://localhost{target}")) else { return (Page::Unknown, None) };
             match self.code_in(&url) {
@@ -125,7 +125,7 @@ impl OpenRouterLogin {
     ///
     /// # Errors
     /// [`LoginError::Denied`], [`LoginError::Foreign`] or [`LoginError::NoCode`].
-    pub fn pasted(&self, text: &str) -> Result<Code, LoginError> {
+    pub fn pasted(&self, text: &str) -> Result<LoginCode, LoginError> {
         let text = text.trim();
         if text.len() > MAX_PASTED || !is_plain(text) {
             return Err(LoginError::NoCode);
@@ -135,18 +135,18 @@ impl OpenRouterLogin {
         }
         let code = text.trim_start_matches('?');
         match code.strip_prefix("code=") {
-            Some(code) => Ok(Code(code.split('&').next().unwrap_or(code).to_owned())),
-            None => Ok(Code(code.to_owned())),
+            Some(code) => Ok(LoginCode(code.split('&').next().unwrap_or(code).to_owned())),
+            None => Ok(LoginCode(code.to_owned())),
         }
     }
 
-    fn code_in(&self, url: &Url) -> Result<Code, LoginError> {
+    fn code_in(&self, url: &Url) -> Result<LoginCode, LoginError> {
         if url.path() != self.path {
             return Err(LoginError::Foreign);
         }
         let value = |name: &str| url.query_pairs().find(|(it, _)| it == name).map(|(_, value)| value.into_owned());
         match (value("code").filter(|it| is_plain(it)), value("error")) {
-            (Some(code), _) => Ok(Code(code)),
+            (Some(code), _) => Ok(LoginCode(code)),
             (None, Some(_)) => Err(LoginError::Denied),
             (None, None) => Err(LoginError::NoCode),
         }
@@ -156,9 +156,9 @@ impl OpenRouterLogin {
     ///
     /// # Errors
     /// [`LoginError::Refused`] or [`LoginError::Unreachable`].
-    pub async fn exchange(&self, code: Code) -> Result<OpenRouterKey, LoginError> {
+    pub async fn exchange(&self, code: LoginCode) -> Result<OpenRouterKey, LoginError> {
         let body = json!({"code": code.0, "code_verifier": self.verifier, "code_challenge_method": "S256"});
-        let server = TokenServer::new().map_err(LoginError::Unreachable)?;
+        let server = TokenServer::of(&self.exchange).map_err(LoginError::Unreachable)?;
         let reply = server.post(&self.exchange, &Body::Json(body)).await.map_err(LoginError::Unreachable)?;
         if !reply.is_success() {
             let what = format!("OpenRouter refuses the code ({}); log in again", reply.refusal());

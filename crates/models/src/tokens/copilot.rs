@@ -133,8 +133,9 @@ async fn exchange(kept: &Kept) -> Result<Current, ModelError> {
     let sentence = |what: &str| format!("GitHub gives no token for Copilot: {what}");
     let failed = |what: &str| ModelError::Auth(sentence(what));
     let passing = |what: &str| ModelError::Transport { message: sentence(what), source: None };
-    let server = TokenServer::new().map_err(|why| failed(&why))?;
-    let reply = server.get(&kept.github.exchange(), &headers).await.map_err(|why| passing(&why))?;
+    let url = kept.github.exchange();
+    let server = TokenServer::of(&url).map_err(|why| failed(&why))?;
+    let reply = server.get(&url, &headers).await.map_err(|why| passing(&why))?;
     let status = reply.status;
     match status {
         401 => return Err(failed(&format!("it does not know the login any more (HTTP 401); {ADVICE} again"))),

@@ -251,7 +251,7 @@ impl<P: Program> Login<P> {
             return Err(failed::<P>("it has no refresh token"));
         };
         let request = P::request(self.entry().unwrap_or(&Map::new()), refresh).map_err(|why| failed::<P>(&why))?;
-        let server = TokenServer::new().map_err(|why| failed::<P>(&why))?;
+        let server = TokenServer::of(url).map_err(|why| failed::<P>(&why))?;
         let reply = server.post(url, &request).await.map_err(|why| failed::<P>(&why))?;
         let Some(access_token) = reply.text("access_token").filter(|_| reply.is_success()) else {
             return Err(failed::<P>(&reply.refusal()));

@@ -23,7 +23,7 @@ pub(crate) struct TokenReply {
     pub(crate) body: Value,
 }
 
-/// The client for all of them.
+/// The client for one of them.
 pub(crate) struct TokenServer(Client);
 
 impl TokenReply {
@@ -52,12 +52,17 @@ impl TokenReply {
 const MAX_CODE: usize = 32;
 
 impl TokenServer {
+    /// For the server of that address.
+    ///
     /// # Errors
     /// A sentence for people.
-    pub(crate) fn new() -> Result<Self, String> {
+    pub(crate) fn of(url: &str) -> Result<Self, String> {
         // A redirect would carry a secret to another place.
-        let client = Client::builder().redirect(Policy::none()).timeout(PATIENCE);
-        let client = client.user_agent(concat!("bub/", env!("CARGO_PKG_VERSION")));
+        let mut client = Client::builder().redirect(Policy::none()).timeout(PATIENCE);
+        client = client.user_agent(concat!("bub/", env!("CARGO_PKG_VERSION")));
+        if Url::parse(url).is_ok_and(|it| crate::http::is_loopback(&it)) {
+            client = client.no_proxy();
+        }
         client.build().map(Self).map_err(|err| crate::http::deepest(&err))
     }
 

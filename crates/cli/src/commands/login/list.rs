@@ -7,6 +7,7 @@ use bub::{
     models::LoginState,
     settings::{Login, Settings},
 };
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{output::line, terminal::safe::safe_line};
@@ -30,6 +31,9 @@ fn row(login: &Login) -> String {
         LoginState::Present { account, until, renews } => {
             let account = account.as_ref().map(|it| format!(" as {it}")).unwrap_or_default();
             let until = match (until, renews) {
+                (Some(until), false) if *until <= Timestamp::now() => {
+                    format!(", but only until {until:.0}; bub login {}", login.name)
+                }
                 (Some(until), true) => format!(", until {until:.0}, then renewed"),
                 (Some(until), false) => format!(", until {until:.0}"),
                 (None, _) => String::new(),

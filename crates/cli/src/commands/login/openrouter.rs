@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use bub::{
-    models::{Code, KeyFile, LoginError, OpenRouterLogin},
+    models::{KeyFile, LoginCode, LoginError, OpenRouterLogin},
     settings::{Origin, Settings},
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -51,7 +51,7 @@ pub(super) async fn log_in(args: &BrowserArgs, settings: &Settings) -> Result<()
 }
 
 /// Waits until a code is typed. Where nothing can be typed, this does not end.
-async fn pasted(login: &OpenRouterLogin) -> Result<Code, LoginError> {
+async fn pasted(login: &OpenRouterLogin) -> Result<LoginCode, LoginError> {
     let mut lines = BufReader::new(tokio::io::stdin().take(MAX_PASTED)).lines();
     while let Ok(Some(text)) = lines.next_line().await {
         match login.pasted(&text) {
