@@ -354,6 +354,12 @@ impl Runtime {
         self.inner.tape(session)
     }
 
+    /// The tokens that fit into the context of a session's model, if that is known.
+    pub async fn context_window(&self, tape: &Tape) -> Option<u64> {
+        let model = session_model(tape).await.or_else(|| self.inner.settings.model.clone())?;
+        self.inner.hooks.context_window(&model).await
+    }
+
     /// What hooks want sent for an answer.
     pub async fn render_outbound(&self, state: &TurnState, text: &str) -> Vec<Outbound> {
         self.inner.hooks.render_outbound(state, text).await
@@ -455,7 +461,7 @@ impl Inner {
         match &ctx.state.model {
             Some(model) => Some(model.clone()),
             // A command's state has no model of its own.
-            None => session_model(ctx).await.or_else(|| self.settings.model.clone()),
+            None => session_model(&ctx.tape).await.or_else(|| self.settings.model.clone()),
         }
     }
 }
@@ -464,8 +470,8 @@ impl Inner {
 const NO_DEFAULT_MODEL: &str = "No default model: pass a 'provider:model' spec.";
 
 /// The model that the session was switched to, if it was.
-async fn session_model(ctx: &ToolContext) -> Option<String> {
-    let newest = ctx.tape.read(&TapeQuery::default().event("model_switch").newest_first().limit(1)).await.ok()?;
+async fn session_model(tape: &Tape) -> Option<String> {
+    let newest = tape.read(&TapeQuery::default().event("model_switch").newest_first().limit(1)).await.ok()?;
     let model = newest.first()?.data()?.get("model")?.as_str()?;
     (!model.is_empty()).then(|| model.to_owned())
 }

@@ -218,7 +218,33 @@ fn anchors_and_counts_are_listed() {
         last_anchor: phase-1
         entries_since_last_anchor: 16
         sidecars: none
-        last_usage: input_tokens: 1,000, output_tokens: 20, reasoning_tokens: 0, cached_tokens: 0, cache_write_tokens: 0, total_tokens: 1,020"#]].assert_eq(&lines.join("\n"));
+        last_usage: input_tokens: 1,000, output_tokens: 20, reasoning_tokens: 0, cached_tokens: 0, cache_write_tokens: 0, total_tokens: 1,020
+        last_token_cache_hit_rate: 0.00%
+        context_window: none
+        context_window_use: none"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn how_full_the_context_is_is_shown_as_the_tool_shows_it() {
+    let usage = json!({"input_tokens": 500, "output_tokens": 20, "cached_tokens": 125, "total_tokens": 520});
+    let anchor = |id| entry(id, "anchor", json!({"name": "session/start"}));
+    let run = entry(2, "event", json!({"name": "run", "data": {"status": "ok", "usage": usage}}));
+    let info = |lines: &[Value], more: &[&str]| {
+        let args = ["tape", "info", "t", "--set", "model=openai:m", "--set", "context.window=2000"];
+        with_tape("t", lines).run(&[&args, more].concat()).ok()
+    };
+    let text = info(&[anchor(1), run.clone()], &[]);
+    let expected = "last_token_cache_hit_rate: 25.00%\ncontext_window: 2,000\ncontext_window_use: 25.00%\n";
+    assert!(text.ends_with(expected), "{text}");
+    let json: Value = serde_json::from_str(&info(&[anchor(1), run.clone()], &["--json"])).unwrap();
+    assert_eq!(
+        (&json["context_window"], &json["context_window_use"], &json["last_token_cache_hit_rate"]),
+        (&json!(2000), &json!(0.25), &json!(0.25))
+    );
+    // Behind an anchor nobody knows yet.
+    let text = info(&[anchor(1), run, anchor(3)], &[]);
+    assert!(text.ends_with("context_window: 2,000\ncontext_window_use: none\n"), "{text}");
 }
 
 #[test]

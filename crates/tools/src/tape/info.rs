@@ -49,22 +49,18 @@ impl Tool for TapeInfo {
 
     async fn call(&self, ctx: &ToolContext, _: TapeInfoArgs) -> Result<TapeInfoResult, ToolError> {
         let stats = ctx.tape.stats().await.map_err(failed)?;
-        let usage = last_usage(&ctx.tape).await.map_err(failed)?;
         let window = ctx.host.context_window(ctx).await;
-        let n_input = if window.is_some() { input_since_anchor(&ctx.tape).await } else { None };
+        let used = TokenUse::of(&ctx.tape, window).await.map_err(failed)?;
         Ok(TapeInfoResult {
             name: ctx.tape.name().to_string(),
             entries: stats.entries,
             anchors: stats.anchors,
             last_anchor: stats.last_anchor,
             entries_since_last_anchor: stats.entries_since_last_anchor,
-            last_token_usage: usage.as_ref().and_then(|it| it.get("total_tokens")?.as_u64()),
-            last_token_cache_hit_rate: usage.as_ref().and_then(cache_hit_rate),
+            last_token_usage: used.total,
+            last_token_cache_hit_rate: used.cache_hit_rate,
             context_window: window,
-            context_window_use: match (window, n_input) {
-                (Some(window), Some(n_input)) if window > 0 => Some(n_input as f64 / window as f64),
-                _ => None,
-            },
+            context_window_use: used.of_window,
         })
     }
 
@@ -86,6 +82,36 @@ impl Tool for TapeInfo {
             text.push_str(&format!("\ncontext_window: {window}\ncontext_window_use: {shown}"));
         }
         Some(text)
+    }
+}
+
+/// What the newest model call on a tape took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TokenUse {
+    /// Its tokens.
+    pub total: Option<u64>,
+    /// The part of its input that came from the provider's cache, 0 to 1.
+    pub cache_hit_rate: Option<f64>,
+    /// The part of the window that its input filled, 0 to 1; none while no model was called after an anchor.
+    pub of_window: Option<f64>,
+}
+
+impl TokenUse {
+    /// Reads a tape from its end.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub async fn of(tape: &Tape, window: Option<u64>) -> Result<Self, TapeError> {
+        let usage = last_usage(tape).await?;
+        let of_window = match window {
+            Some(window) if window > 0 => input_since_anchor(tape).await.map(|it| it as f64 / window as f64),
+            _ => None,
+        };
+        Ok(Self {
+            total: usage.as_ref().and_then(|it| it.get("total_tokens")?.as_u64()),
+            cache_hit_rate: usage.as_ref().and_then(cache_hit_rate),
+            of_window,
+        })
     }
 }
 

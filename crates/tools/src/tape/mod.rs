@@ -10,7 +10,7 @@ use bub_kernel::{error::ToolError, tape::TapeError};
 
 pub use anchors::{TapeAnchors, TapeAnchorsResult};
 pub use handoff::{TapeHandoff, TapeHandoffResult};
-pub use info::{TapeInfo, TapeInfoResult};
+pub use info::{TapeInfo, TapeInfoResult, TokenUse};
 pub use reset::{TapeReset, TapeResetResult};
 pub use search::{TapeMatch, TapeSearch, TapeSearchResult};
 

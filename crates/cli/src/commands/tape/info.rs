@@ -3,9 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bub::kernel::{
-    tape::TapeQuery,
-    text::{render, thousands},
+use bub::{
+    kernel::{
+        tape::TapeQuery,
+        text::{render, thousands},
+    },
+    tools::tape::TokenUse,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +27,8 @@ pub(super) async fn run(shelf: &Shelf, arg: &TapeArg, json: bool) -> Result<Exit
     let bytes = std::fs::metadata(&path).map(|it| it.len()).unwrap_or_default();
     let runs = tape.read(&TapeQuery::default().event("run").newest_first().limit(MAX_STEPS)).await?;
     let usage = runs.iter().find_map(|it| it.data()?.get("usage").filter(|it| it.is_object()).cloned());
+    let window = shelf.context_window(&tape).await;
+    let used = TokenUse::of(&tape, window).await?;
     let sidecars: Vec<_> = shelf.store().sidecars(&name)?.iter().map(ToString::to_string).collect();
     let value = json!({
         "name": name.as_str(),
@@ -36,6 +41,9 @@ pub(super) async fn run(shelf: &Shelf, arg: &TapeArg, json: bool) -> Result<Exit
         "entries_since_last_anchor": stats.entries_since_last_anchor,
         "sidecars": sidecars,
         "last_usage": usage,
+        "last_token_cache_hit_rate": used.cache_hit_rate,
+        "context_window": window,
+        "context_window_use": used.of_window,
     });
     if json {
         output::line(&value.to_string())?;
@@ -52,7 +60,11 @@ pub(super) async fn run(shelf: &Shelf, arg: &TapeArg, json: bool) -> Result<Exit
                 };
                 counts.iter().map(shown).collect::<Vec<_>>().join(", ")
             }
-            Value::Number(it) => it.as_u64().map_or_else(|| it.to_string(), thousands),
+            Value::Number(it) => match it.as_u64() {
+                Some(count) => thousands(count),
+                // The others are parts of a whole.
+                None => it.as_f64().map_or_else(|| it.to_string(), |it| format!("{:.2}%", it * 100.0)),
+            },
             other => render(other),
         };
         output::line(&format!("{key}: {}", safe_line(&text)))?;

@@ -76,6 +76,11 @@ impl Shelf {
         Ok(Tape::new(name.clone(), self.app.store().clone(), clock::system()).with_sidecars(&names))
     }
 
+    /// The tokens that fit into the context of the model that a tape's session asks, if that is known.
+    pub(crate) async fn context_window(&self, tape: &Tape) -> Option<u64> {
+        self.app.runtime().context_window(tape).await
+    }
+
     /// Keeps turns of other processes away from a session, waiting for one that runs, and merges what
     /// a process that died left of its turn.
     pub(crate) async fn hold(&self, name: &TapeName) -> Result<SessionGuard> {
