@@ -50,6 +50,14 @@ pub enum BranchError {
         /// The newest one's id.
         last: u64,
     },
+    /// That is before the first entry.
+    #[error("there is no entry {asked}: the tape begins with {first}")]
+    BeforeFirst {
+        /// Which was asked for.
+        asked: u64,
+        /// The oldest one's id.
+        first: u64,
+    },
     /// There is no point up to that entry at which a tape can end.
     #[error("up to entry {asked} there is no place where a tape can end")]
     NoPlace {
@@ -220,6 +228,9 @@ fn find_cut(file: &File, len: u64, at: Option<u64>) -> io::Result<Result<Cut, Br
     }
     let (Some(first), Some(last)) = (first, last) else { return Ok(Err(BranchError::Empty)) };
     let asked = at.unwrap_or(last);
+    if asked < first {
+        return Ok(Err(BranchError::BeforeFirst { asked, first }));
+    }
     let Some(wanted) = wanted.filter(|it| at.is_none_or(|at| *it == at || last > at)) else {
         return Ok(Err(BranchError::NoEntry { asked, first, last }));
     };

@@ -31,7 +31,7 @@ pub(super) async fn run(shelf: &Shelf, args: &ForkArgs) -> Result<ExitCode> {
             ))
             .into());
         }
-        Err(err @ (BranchError::NoEntry { .. } | BranchError::NoPlace { .. })) => {
+        Err(err @ (BranchError::NoEntry { .. } | BranchError::BeforeFirst { .. } | BranchError::NoPlace { .. })) => {
             return Err(UsageError(err.to_string()).into());
         }
         Err(err) => return Err(err).context(format!("session '{}' was not started", args.new)),

@@ -80,7 +80,7 @@ fn a_cut_that_would_part_what_belongs_together_is_moved_and_said_so() {
 #[test]
 fn entries_that_are_not_there_are_refused() {
     check(Some(11), Err("there is no entry 11: the tape has 1 to 10"));
-    check(Some(0), Err("there is no entry 0"));
+    check(Some(0), Err("there is no entry 0: the tape begins with 1"));
 }
 
 #[tokio::test]
