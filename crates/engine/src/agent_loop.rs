@@ -20,7 +20,7 @@ use crate::{
     policy::decide,
     rescue::Rescue,
     runtime::{Inner, TapeNaming},
-    step::{Step, StepEnd, millis, put, run_id},
+    step::{Step, StepEnd, StepFailure, millis, put, run_id},
 };
 
 /// The most steps of a nested turn when no limit is set: nobody watches it closely.
@@ -190,17 +190,21 @@ impl Run<'_> {
                     }
                     self.step_finished(started, "continue", None).boxed().await?;
                 }
-                Err(TurnError::Model(err @ ModelError::ContextLength(_))) if rescues_left > 0 => {
-                    rescues_left -= 1;
+                Err(StepFailure::TooLong(err)) => {
+                    rescues_left = rescues_left.saturating_sub(1);
                     rescue.start_anew(&self.ctx, original, &err).boxed().await?;
                     self.step_finished(started, "auto_handoff", Some(err.to_string())).boxed().await?;
                     prompt = Some(original.clone());
                 }
-                Err(TurnError::Model(ModelError::ContextLength(message))) => {
+                Err(StepFailure::NothingToCut(message)) => {
+                    let err = rescue.refuse(&self.ctx, message).boxed().await?;
+                    return self.step_failed(started, err.into()).boxed().await;
+                }
+                Err(StepFailure::Other(TurnError::Model(ModelError::ContextLength(message)))) => {
                     let err = rescue.give_up(&self.ctx, original, message).boxed().await?;
                     return self.step_failed(started, err.into()).boxed().await;
                 }
-                Err(err) => return self.step_failed(started, err).boxed().await,
+                Err(StepFailure::Other(err)) => return self.step_failed(started, err).boxed().await,
             }
         }
     }

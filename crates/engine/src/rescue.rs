@@ -74,6 +74,17 @@ impl<'a> Rescue<'a> {
         )))
     }
 
+    /// Sees to it that the next turn does not begin with what is too long by itself, and returns the error of
+    /// this one, which nothing could shorten.
+    pub(crate) async fn refuse(&self, ctx: &ToolContext, message: String) -> Result<ModelError, TurnError> {
+        let err = ModelError::ContextLength(message.clone());
+        self.set_anchor(ctx, &err, None, false).await?;
+        Ok(ModelError::ContextLength(format!(
+            "{message}; nothing comes before this message that could be cut off: make it shorter, or choose a model \
+             with a larger context"
+        )))
+    }
+
     /// Tells the person once when the window is nearly full.
     pub(crate) async fn warn(&mut self, ctx: &ToolContext, model: &str, n_input: u64) {
         if self.was_warned || ctx.state.depth > 0 {

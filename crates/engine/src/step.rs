@@ -32,6 +32,9 @@ use crate::{
 /// The most bytes of one answer; a stream that goes on is ended.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
+/// With nothing before it to cut off, a message of so many bytes is not sent again when it was too long. A
+/// shorter one costs little to try, and may not be what was too long.
+const LONG_MESSAGE: usize = 4 << 10;
 /// How a step ended, apart from failing.
 pub(crate) struct StepEnd {
     /// The answer's words.
@@ -44,6 +47,22 @@ pub(crate) struct StepEnd {
     /// When all calls failed: a number that is the same for the same calls with the same results.
     pub(crate) failure: Option<u64>,
     pub(crate) usage: Option<TokenUsage>,
+}
+
+/// Why a step has no answer.
+pub(crate) enum StepFailure {
+    /// The context was too long and can be shortened; nothing of the step is recorded.
+    TooLong(ModelError),
+    /// What is new was too long by itself: nothing came before it that could be left out.
+    NothingToCut(String),
+    /// Anything else.
+    Other(TurnError),
+}
+
+impl From<TurnError> for StepFailure {
+    fn from(err: TurnError) -> Self {
+        Self::Other(err)
+    }
 }
 
 /// What the model said, as far as it came.
@@ -124,30 +143,37 @@ impl Step<'_> {
     /// # Errors
     /// What failed; the messages of the step and what came of the answer are recorded all the same,
     /// unless the context was too long for the model, so that the prompt can be asked again.
-    pub(crate) async fn run(&self) -> Result<StepEnd, TurnError> {
+    pub(crate) async fn run(&self) -> Result<StepEnd, StepFailure> {
         // The parts are on the heap: turns nest in calls, and the stack is short.
         let mut answer = Answer::default();
         let (mut record, request, view) = Box::pin(self.begin(&answer)).await?;
         let started = Instant::now();
         record.foresee(&answer).await;
+        let n_asked: usize = record.new_messages.iter().map(|it| it.joined_text().len()).sum();
+        let is_hopeless = request.messages.len() <= record.new_messages.len() && n_asked >= LONG_MESSAGE;
         match Box::pin(self.ask(request, &mut answer)).await {
             Ok(()) => {}
-            Err(err @ TurnError::Model(ModelError::ContextLength(_))) if self.may_rescue => {
+            Err(TurnError::Model(err @ ModelError::ContextLength(_))) if self.may_rescue && !is_hopeless => {
                 // The prompt is asked again by whoever rescues; what came beside it waits for that.
                 let n_prompts = usize::from(self.prompt.is_some());
                 let mut messages = record.new_messages;
                 messages.truncate(messages.len().saturating_sub(n_prompts));
                 self.inner.sessions.give_back(&self.ctx.session, messages);
-                return Err(err);
+                return Err(StepFailure::TooLong(err));
             }
-            Err(err) => return Err(record.write_failed(&answer, err).await),
+            Err(err) => {
+                return Err(match record.write_failed(&answer, err).await {
+                    TurnError::Model(ModelError::ContextLength(text)) if is_hopeless => StepFailure::NothingToCut(text),
+                    err => StepFailure::Other(err),
+                });
+            }
         }
         if !answer.is_given {
             let (usage, elapsed_seconds) = (answer.usage.unwrap_or_default(), started.elapsed().as_secs_f64());
             self.sink.send(TurnEvent::Usage { usage, elapsed_seconds }).await;
         }
         if !answer.calls.is_empty() {
-            return Box::pin(self.call_tools(&answer, record, view)).await;
+            return Ok(Box::pin(self.call_tools(&answer, record, view)).await?);
         }
         record.write(&answer).await?;
         if let Some(why) = answer.cut_off() {

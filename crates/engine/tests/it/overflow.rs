@@ -135,6 +135,31 @@ async fn r091_a_session_is_never_locked_after_a_rescue_that_failed() {
 }
 
 #[tokio::test]
+async fn a_message_that_is_too_long_by_itself_is_refused_at_once() {
+    let (bench, seen) = bench(
+        &[Some("kept")],
+        [too_long(), Script::text("well"), Script::text("fine"), too_long(), Script::text("again")],
+    );
+    let long = "very ".repeat(1_000);
+    let refusal = "the context is too long for the model: maximum context length is 8192 tokens; nothing comes before \
+                   this message that could be cut off: make it shorter, or choose a model with a larger context";
+    let events = bench.watch(&long).await;
+    assert!(matches!(events.last(), Some(TurnEvent::Error { message, .. }) if message == refusal), "{events:?}");
+    assert!(!events.iter().any(|it| matches!(it, TurnEvent::Notice(_))), "{events:?}");
+    // It is on the tape, and not in the way of what comes next.
+    assert!(bench.tape().await.contains(r#"message {"role": "user", "content": "<header>very very"#));
+    assert_eq!(bench.say("next").await.unwrap().answer, "well");
+    assert_eq!(sent(&bench, 1), ["user: next"]);
+    // So it is when the context was just cut off.
+    bench.say("more").await.unwrap();
+    bench.say(",cut").await.unwrap();
+    assert_eq!(bench.say(&long).await.unwrap_err().to_string(), refusal);
+    bench.say("and on").await.unwrap();
+    assert_eq!((sent(&bench, 4), bench.model.requests().len()), (vec!["user: and on".to_owned()], 5));
+    assert!(seen.lock().unwrap().is_empty(), "there was nothing to sum up");
+}
+
+#[tokio::test]
 async fn a_summary_that_may_itself_be_too_long_does_not_stand_in_the_way() {
     let (bench, _) = bench(
         &[Some("a summary that is much longer than what was asked, header and all, and more than that")],
