@@ -163,6 +163,7 @@ impl Run<'_> {
                     }
                     result.answer.push_str(&end.text);
                     result.usage = end.usage.or(result.usage);
+                    result.errors.extend(end.flaw.clone());
                     if let Some(usage) = &end.usage {
                         rescue.warn(&self.ctx, &self.model, usage.input_tokens).await;
                     }
@@ -193,6 +194,7 @@ impl Run<'_> {
                 Err(StepFailure::TooLong(err)) => {
                     rescues_left = rescues_left.saturating_sub(1);
                     rescue.start_anew(&self.ctx, original, &err).boxed().await?;
+                    result.errors.push(format!("{err}; a new one was begun without what came before"));
                     self.step_finished(started, "auto_handoff", Some(err.to_string())).boxed().await?;
                     prompt = Some(original.clone());
                 }

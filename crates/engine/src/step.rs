@@ -46,6 +46,8 @@ pub(crate) struct StepEnd {
     pub(crate) paused: bool,
     /// When all calls failed: a number that is the same for the same calls with the same results.
     pub(crate) failure: Option<u64>,
+    /// What went wrong though there is an answer.
+    pub(crate) flaw: Option<String>,
     pub(crate) usage: Option<TokenUsage>,
 }
 
@@ -176,15 +178,18 @@ impl Step<'_> {
             return Ok(Box::pin(self.call_tools(&answer, record, view)).await?);
         }
         record.write(&answer).await?;
-        if let Some(why) = answer.cut_off() {
+        let flaw = answer.cut_off().map(|why| {
             let why =
                 if why == "length" { "it reached the limit on tokens (max_tokens)" } else { "the content filter" };
-            self.sink.send(TurnEvent::Notice(format!("the answer was cut off: {why}"))).await;
+            format!("the answer was cut off: {why}")
+        });
+        if let Some(flaw) = &flaw {
+            self.sink.send(TurnEvent::Notice(flaw.clone())).await;
         }
         let text = answer.words().to_owned();
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
         let paused = answer.finish == Some(FinishReason::Pause);
-        Ok(StepEnd { text, called: false, paused, failure: None, usage: answer.usage })
+        Ok(StepEnd { text, called: false, paused, failure: None, flaw, usage: answer.usage })
     }
 
     /// Gathers what the step is made of.
@@ -255,7 +260,7 @@ impl Step<'_> {
         }
         let text = answer.words().to_owned();
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
-        Ok(StepEnd { text, called: true, paused: false, failure, usage: answer.usage })
+        Ok(StepEnd { text, called: true, paused: false, failure, flaw: None, usage: answer.usage })
     }
 
     /// What the calls of the step are given: its tools too.

@@ -11,7 +11,7 @@ use std::{
 use bub::TurnOptions;
 use bub_kernel::{
     message::{Message, Part, Role},
-    model::{ModelError, ModelProvider, ModelRequest},
+    model::{FinishReason, ModelError, ModelProvider, ModelRequest},
     plugin::{Plugin, Registry},
     turn::{SessionId, TurnEvent},
 };
@@ -254,6 +254,28 @@ async fn r105_a_child_that_says_nothing_and_one_that_says_much_are_told_as_they_
     assert_eq!(bench.results(4), ["(no answer)"]);
     let shown = &bench.results(6)[0];
     assert!(shown.len() < 60_000 && shown.contains("word"), "{} characters", shown.len());
+}
+
+#[tokio::test]
+async fn what_went_wrong_on_a_childs_way_is_told_with_its_answer() {
+    let too_long = || Script::error(ModelError::ContextLength("8192 tokens".into()));
+    let bench = Bench::new([
+        sub(json!({"prompt": "all of it"})),
+        Script::text("half of").finish(FinishReason::Length),
+        sub(json!({"prompt": "much"})),
+        Script::calls([("c2", "tape_info", json!({}))]),
+        too_long(),
+        Script::text("rescued"),
+        Script::text("done"),
+    ]);
+    assert_eq!(bench.say("go").await, "done");
+    assert_eq!(
+        bench.results(2),
+        ["half of[Error: the answer was cut off: it reached the limit on tokens (max_tokens)]"]
+    );
+    let rescued = "rescued[Error: the context is too long for the model: 8192 tokens; a new one was begun without what \
+                   came before]";
+    assert_eq!(bench.results(6).last().unwrap(), rescued);
 }
 
 #[tokio::test]
