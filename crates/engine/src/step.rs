@@ -35,6 +35,12 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// With nothing before it to cut off, a message of so many bytes is not sent again when it was too long. A
 /// shorter one costs little to try, and may not be what was too long.
 const LONG_MESSAGE: usize = 4 << 10;
+/// Words of an answer are noted at most so often, for the case that the process is killed.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// They are noted whole each time, so at least this part of them must be new: a long answer would be written
+/// over and over.
+const NEW_PART: usize = 16;
+
 /// How a step ended, apart from failing.
 pub(crate) struct StepEnd {
     /// The answer's words.
@@ -153,7 +159,7 @@ impl Step<'_> {
         record.foresee(&answer).await;
         let n_asked: usize = record.new_messages.iter().map(|it| it.joined_text().len()).sum();
         let is_hopeless = request.messages.len() <= record.new_messages.len() && n_asked >= LONG_MESSAGE;
-        match Box::pin(self.ask(request, &mut answer)).await {
+        match Box::pin(self.ask(request, &record, &mut answer)).await {
             Ok(()) => {}
             Err(TurnError::Model(err @ ModelError::ContextLength(_))) if self.may_rescue && !is_hopeless => {
                 // The prompt is asked again by whoever rescues; what came beside it waits for that.
@@ -334,7 +340,7 @@ impl Step<'_> {
     }
 
     /// Asks the model, through hooks and events, into `answer`.
-    async fn ask(&self, mut request: ModelRequest, answer: &mut Answer) -> Result<(), TurnError> {
+    async fn ask(&self, mut request: ModelRequest, record: &Record<'_>, answer: &mut Answer) -> Result<(), TurnError> {
         let (ctx, inner) = (&self.ctx, self.inner);
         let deciding = inner.hooks.before_model(&ctx.state, &mut request);
         let mut given = match unless_cancelled(&ctx.cancel, deciding).await? {
@@ -363,7 +369,7 @@ impl Step<'_> {
             answer.redirected = Some(asked.clone());
         }
         let started = Instant::now();
-        let streamed = unless_cancelled(&ctx.cancel, self.stream(&*client, &request, answer)).await?;
+        let streamed = unless_cancelled(&ctx.cancel, self.stream(&*client, &request, record, answer)).await?;
         request.model = asked;
         let duration = started.elapsed();
         let outcome = ModelOutcome {
@@ -397,9 +403,10 @@ impl Step<'_> {
         &self,
         client: &dyn ModelClient,
         request: &ModelRequest,
+        record: &Record<'_>,
         answer: &mut Answer,
     ) -> Result<(), ModelError> {
-        let work = self.collect(client, request, answer);
+        let work = self.collect(client, request, record, answer);
         match self.inner.settings.model_timeout {
             None => work.await,
             Some(limit) => match tokio::time::timeout(limit, work).await {
@@ -416,11 +423,26 @@ impl Step<'_> {
         &self,
         client: &dyn ModelClient,
         request: &ModelRequest,
+        record: &Record<'_>,
         answer: &mut Answer,
     ) -> Result<(), ModelError> {
         let mut asked = answer.redirected.clone().unwrap_or_else(|| self.model.to_owned());
         let mut stream = client.stream(request).await?;
-        while let Some(event) = stream.next().await {
+        let mut due = std::pin::pin!(tokio::time::sleep(NOTE_EVERY));
+        let mut n_noted = 0;
+        loop {
+            let n_new = answer.words().len().saturating_sub(n_noted);
+            let event = tokio::select! {
+                biased;
+                () = &mut due, if n_new > 0 && n_new >= answer.words().len() / NEW_PART => {
+                    record.foresee(answer).await;
+                    n_noted = answer.words().len();
+                    due.as_mut().reset(tokio::time::Instant::now() + NOTE_EVERY);
+                    continue;
+                }
+                event = stream.next() => event,
+            };
+            let Some(event) = event else { break };
             match event? {
                 ModelEvent::Text(delta) => {
                     answer.text.push_str(&delta);

@@ -119,6 +119,25 @@ fn r181_a_kill_during_calls_leaves_each_with_one_result() {
 }
 
 #[test]
+fn words_that_came_before_a_kill_are_kept_and_marked() {
+    let server = ModelServer::start();
+    server.reply(Reply::text("the answer is forty").no_finish().no_done().stall());
+    let home = TestHome::with_model(&server);
+    let child = home.command(&["run", "what is it?"]).spawn().unwrap();
+    wait_for_record(&home, "the answer is forty");
+    kill(child);
+
+    server.reply(Reply::text("two"));
+    assert_eq!(home.run(&["run", "go on"]).ok(), "two\n");
+    let request = server.chats().pop().unwrap();
+    let said: Vec<_> = request.messages().iter().filter(|it| it["role"] == "assistant").cloned().collect();
+    assert_eq!((said.len(), &said[0]["content"]), (1, &json!("the answer is forty")));
+    let tape = home.tape_lines();
+    let kept = tape.iter().find(|it| it["payload"]["content"] == "the answer is forty").unwrap();
+    assert_eq!(kept["meta"]["partial"], true);
+}
+
+#[test]
 fn a_kill_while_the_model_thinks_keeps_the_message_and_a_command_recovers_it() {
     let server = ModelServer::start();
     server.reply(Reply::text("").no_finish().no_done().stall());
