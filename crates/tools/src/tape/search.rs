@@ -1,7 +1,7 @@
 //! Finding text on the tape.
 
 use bub_kernel::{
-    tape::{EntryKind, TapeError, TapeQuery, TextMatch, parse_bound},
+    tape::{EntryKind, Tape, TapeError, TapeQuery, TextMatch, parse_bound},
     text::ascii_json,
     tool::{prelude::*, schema},
 };
@@ -12,6 +12,8 @@ use crate::spill;
 
 /// What the text of every search result begins with; entries that have it are earlier results.
 const MARK: &str = "[tape.search]";
+/// The most results of earlier searches that are read over on the way to what is looked for.
+const MAX_EARLIER: usize = 1_024;
 
 /// Search this session's tape for text, newest entries first. Matches are case-insensitive substrings of an entry's kind, date, content and metadata, or words that are nearly those of the query. Equal entries are shown once.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -90,17 +92,10 @@ impl Tool for TapeSearch {
             distinct: true,
             ..TapeQuery::default()
         };
-        let found = ctx.tape.read(&query).await.map_err(failed)?;
-        let n_found = found.len();
-        let mut matches: Vec<TapeMatch> = found
-            .into_iter()
-            .map(|it| TapeMatch { date: it.date.clone(), content: it.payload.clone() })
-            .filter(|it| !ascii_json(it).contains(MARK))
-            .collect();
-        let filtered = n_found - matches.len();
-        if limit > n_found {
+        let (mut matches, filtered) = matches(&ctx.tape, &query, limit).await.map_err(failed)?;
+        if matches.len() < limit {
             // What was set aside of a result is still part of it.
-            let query = TapeQuery { limit: Some(limit - n_found), ..query };
+            let query = TapeQuery { limit: Some(limit - matches.len()), ..query };
             let own = Self::NAME.replace('.', "_");
             let more = spill::find(&ctx.tape, &args.query, &query, &own).await.map_err(failed)?;
             matches.extend(more.into_iter().map(|it| TapeMatch { date: it.date, content: it.content }));
@@ -115,5 +110,31 @@ impl Tool for TapeSearch {
             text.push_str(&ascii_json(it));
         }
         Some(text)
+    }
+}
+
+/// The newest matches, and how many results of earlier searches were left out before the last of them. Those
+/// must not use up the limit, or who searches again and again finds nothing but their own searches.
+async fn matches(tape: &Tape, query: &TapeQuery, limit: usize) -> Result<(Vec<TapeMatch>, usize), TapeError> {
+    let mut n_read = limit;
+    loop {
+        let found = tape.read(&TapeQuery { limit: Some(n_read), ..query.clone() }).await?;
+        let is_all = found.len() < n_read || n_read >= limit.saturating_add(MAX_EARLIER);
+        let (mut matches, mut filtered) = (Vec::new(), 0);
+        for entry in found {
+            if matches.len() == limit {
+                break;
+            }
+            let one = TapeMatch { date: entry.date.clone(), content: entry.payload.clone() };
+            if ascii_json(&one).contains(MARK) {
+                filtered += 1;
+            } else {
+                matches.push(one);
+            }
+        }
+        if matches.len() == limit || is_all {
+            return Ok((matches, filtered));
+        }
+        n_read = n_read.saturating_mul(4).min(limit.saturating_add(MAX_EARLIER));
     }
 }

@@ -181,6 +181,19 @@ async fn the_limit_counts_what_filters_leave_and_repeats_once() {
 }
 
 #[tokio::test]
+async fn r073_earlier_results_leave_room_for_what_is_looked_for() {
+    let ctx = ctx();
+    let earlier = |n: usize| NewEntry::tool_result(vec![json!(format!("[tape.search]: 1 matches: needle {n}"))]);
+    ctx.tape.append([say("needle one"), say("needle two")].into_iter().chain((0..100).map(earlier))).await.unwrap();
+    for (limit, n_found, filtered) in [(1, 1, 100), (2, 2, 100), (5, 2, 100), (0, 0, 0)] {
+        let value = try_call(TapeSearch, &ctx, json!({"query": "needle", "limit": limit})).await.unwrap().value;
+        let found = value["matches"].as_array().unwrap();
+        assert_eq!((found.len(), &value["filtered"]), (n_found, &json!(filtered)), "{limit}");
+        assert!(found.iter().all(|it| it["content"]["role"] == "user"), "{limit}");
+    }
+}
+
+#[tokio::test]
 async fn r084_what_lies_before_a_handoff_is_found_in_a_turn_too() {
     let ctx = ctx();
     let results = (0..20).map(|n| NewEntry::tool_result(vec![json!(format!("result number {n} zebra{n}"))]));
