@@ -40,7 +40,8 @@ pub(crate) async fn run(inner: &Arc<Inner>, turn: Turn) -> Result<TurnResult, Tu
     let prompt = prompt.unwrap_or_else(|| Prompt::Text(String::new()));
     let model = ctx.state.model.clone().ok_or_else(|| no_model(inner.settings.tapes))?;
     let client = ModelSpec::parse(&model).and_then(|spec| Ok((inner.turn_client(&model, &spec)?, spec)));
-    let (client, spec) = client.map_err(|err| with_way_out(inner, &model, err))?;
+    let (client, spec) =
+        client.map_err(|err| if ctx.state.depth > 0 { err } else { with_way_out(inner, &model, err) })?;
 
     let started = Instant::now();
     let mut run = Run { inner, ctx, sink, model, spec, client, options, metadata, has_begun: false, steps: 0, started };

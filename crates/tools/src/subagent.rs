@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bub_kernel::{
     message::Part,
+    model::ModelError,
     tool::{PartialResult, prelude::*, schema},
     turn::{Prompt, SessionId, TurnError, TurnRequest, TurnResult},
 };
@@ -203,10 +204,11 @@ fn skills(ctx: &ToolContext, named: Option<Vec<String>>) -> Option<Vec<String>> 
 
 /// What the caller reads when the subagent did not come to an end.
 fn failed(err: TurnError) -> ToolError {
+    let kind = if matches!(err, TurnError::Model(ModelError::Config(_))) { "ValueError" } else { "RuntimeError" };
     let text = match &err {
         TurnError::Cancelled => "the subagent was cancelled".to_owned(),
         TurnError::StepsExhausted { max } => format!("the subagent reached its limit of {max} steps: {err}"),
         _ => err.to_string(),
     };
-    ToolError::raised("RuntimeError", text).with_source(err)
+    ToolError::raised(kind, text).with_source(err)
 }

@@ -142,7 +142,8 @@ async fn another_model_is_asked_when_one_is_named() {
     bench.say("go").await;
     assert_eq!(bench.model.requests()[1].model, "small");
     assert!(
-        bench.results(3)[0].contains("Expected a provider:model identifier, got 'no-colon'"),
+        // A command that changes the session's model would not help.
+        bench.results(3)[0].contains("ValueError('Expected a provider:model identifier, got 'no-colon'')"),
         "{:?}",
         bench.results(3)
     );
