@@ -125,10 +125,17 @@ fn words_that_came_before_a_kill_are_kept_and_marked() {
     let home = TestHome::with_model(&server);
     let child = home.command(&["run", "what is it?"]).spawn().unwrap();
     wait_for_record(&home, "the answer is forty");
+    let hint = "an interrupted turn is not in it yet";
+    assert!(!home.run(&["tape", "show"]).err.contains(hint), "it still runs");
     kill(child);
+    for command in ["show", "info", "anchors", "export"] {
+        let ran = home.run(&["tape", command]);
+        assert!(ran.code == Some(0) && ran.err.contains(hint), "{command}: {}", ran.err);
+    }
 
     server.reply(Reply::text("two"));
     assert_eq!(home.run(&["run", "go on"]).ok(), "two\n");
+    assert!(!home.run(&["tape", "show"]).err.contains(hint));
     let request = server.chats().pop().unwrap();
     let said: Vec<_> = request.messages().iter().filter(|it| it["role"] == "assistant").cloned().collect();
     assert_eq!((said.len(), &said[0]["content"]), (1, &json!("the answer is forty")));

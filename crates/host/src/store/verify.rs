@@ -105,6 +105,14 @@ impl JsonlStore {
         self.verifier()?.verify(tape, progress)
     }
 
+    /// Whether a turn whose process died waits to be merged into a tape.
+    ///
+    /// # Errors
+    /// When the folder of journals can't be read.
+    pub fn is_interrupted(&self, tape: &TapeName) -> Result<bool, TapeError> {
+        Ok(!self.inner.left_journals(tape)?.is_empty())
+    }
+
     /// Sessions whose tape has no file yet, since a process died in their first turn.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::{
 
 /// Prints the anchors, oldest first.
 pub(super) fn run(shelf: &Shelf, arg: &TapeArg, json: bool) -> Result<ExitCode> {
-    let name = shelf.find(&arg.session)?;
+    let name = shelf.find_to_read(&arg.session)?;
     let zone = shelf.zone();
     let query = TapeQuery::default().kind(EntryKind::Anchor);
     let mut scan = shelf.store().scan(&name, ScanFilter { query, ..ScanFilter::default() });

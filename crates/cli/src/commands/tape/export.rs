@@ -21,7 +21,7 @@ use crate::{
 
 /// Writes the entries of a tape in another form.
 pub(super) fn run(shelf: &Shelf, args: &ExportArgs) -> Result<ExitCode> {
-    let name = shelf.find(&args.tape.session)?;
+    let name = shelf.find_to_read(&args.tape.session)?;
     let filter = when::filter(&args.filter, args.at.as_deref(), &shelf.zone())?;
     let Some(path) = &args.output else {
         write(shelf, &name, filter, args, &mut Console { is_terminal: output::is_terminal(), format: args.format })?;

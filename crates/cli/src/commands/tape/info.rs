@@ -20,7 +20,7 @@ const MAX_STEPS: usize = 20;
 
 /// Prints counts.
 pub(super) async fn run(shelf: &Shelf, arg: &TapeArg, json: bool) -> Result<ExitCode> {
-    let name = shelf.find(&arg.session)?;
+    let name = shelf.find_to_read(&arg.session)?;
     let tape = shelf.open(&name)?;
     let stats = Progress::new("counting").while_waiting(tape.stats()).await?;
     let path = shelf.store().path(&name);

@@ -10,7 +10,7 @@ use crate::{args::SearchArgs, output, terminal::safe::safe_json};
 
 /// Finds text, newest first.
 pub(super) async fn run(shelf: &Shelf, args: &SearchArgs) -> Result<ExitCode> {
-    let name = shelf.find(&args.tape.session)?;
+    let name = shelf.find_to_read(&args.tape.session)?;
     let filter = when::filter(&args.filter, None, &shelf.zone())?;
     let mut query = TapeQuery { distinct: true, ..filter.query }.newest_first().limit(args.limit);
     if query.kinds.is_empty() {

@@ -57,6 +57,16 @@ impl Shelf {
         }
     }
 
+    /// As [`Self::find`], for commands that only read: they do not merge an interrupted turn, but say that
+    /// there is one.
+    pub(crate) fn find_to_read(&self, session: &str) -> Result<TapeName> {
+        let name = self.find(session)?;
+        if self.store().is_interrupted(&name).unwrap_or_default() {
+            output::note("(an interrupted turn is not in it yet; the next turn or command of the session adds it)");
+        }
+        Ok(name)
+    }
+
     /// The name of the tape that a session of this workspace has or would have.
     pub(crate) fn session(&self, session: &str) -> TapeName {
         TapeName::session(self.workspace(), session)

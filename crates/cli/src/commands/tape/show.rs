@@ -15,7 +15,7 @@ const FOLLOW_LAST: usize = 10;
 
 /// Prints entries, oldest first.
 pub(super) async fn run(shelf: &Shelf, args: &ShowArgs) -> Result<ExitCode> {
-    let name = shelf.find(&args.tape.session)?;
+    let name = shelf.find_to_read(&args.tape.session)?;
     let filter = when::filter(&args.filter, args.at.as_deref(), &shelf.zone())?;
     let is_plain_follow = args.follow && args.at.is_none() && args.filter.since.is_none();
     let last = args.last.or(is_plain_follow.then_some(FOLLOW_LAST));
