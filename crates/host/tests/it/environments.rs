@@ -449,7 +449,7 @@ async fn descendants_that_left_are_seen_and_stopped_after_their_leader_ended(pla
             let mut process = started(&*place.env, &daemon.replace("{}", &nap)).await;
             assert_eq!(process.wait().await.unwrap().code, 0, "{daemon}");
             assert!(process.is_running(), "{daemon}");
-            assert!(!pids_of(&nap).is_empty(), "{daemon}");
+            assert!(until(Duration::from_secs(5), || !pids_of(&nap).is_empty()).await, "{daemon}");
             process.signal(signal);
             assert!(until(Duration::from_secs(5), || !process.is_running()).await, "{daemon} {signal:?}");
             assert_eq!(pids_of(&nap), Vec::<String>::new(), "{daemon} {signal:?}");
@@ -468,7 +468,8 @@ async fn drop_kills_everything(place: &Place) {
             if ended && !script.contains("wait") {
                 process.wait().await.unwrap();
             }
-            assert!(!pids_of(&nap).is_empty(), "{script}");
+            // What was put in the background may not have begun.
+            assert!(until(Duration::from_secs(5), || !pids_of(&nap).is_empty()).await, "{script}");
             drop(process);
             assert!(until(Duration::from_secs(5), || pids_of(&nap).is_empty()).await, "{script}");
         }
