@@ -37,6 +37,23 @@ struct Call {
     metadata: Map<String, Value>,
 }
 
+impl Call {
+    /// Takes in a name, or more of it: some providers send it in pieces, some with every piece, some as far
+    /// as it has come.
+    fn add_name(&mut self, name: String) {
+        let is_more = self.arguments.is_empty() && !name.starts_with(&self.name) && !self.name.is_empty();
+        if is_more { self.name.push_str(&name) } else { self.name = name }
+    }
+
+    /// Whether the arguments are a whole object.
+    fn is_complete(&self) -> bool {
+        let arguments = self.arguments.trim();
+        arguments.starts_with('{')
+            && arguments.ends_with('}')
+            && serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok()
+    }
+}
+
 impl Calls {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -70,7 +87,7 @@ impl Calls {
             call.id = id;
         }
         if let Some(name) = name {
-            call.name = name;
+            call.add_name(name);
         }
         call.arguments.push_str(&arguments);
         if let Some((key, value)) = metadata {
@@ -105,8 +122,13 @@ impl Calls {
         if let Some(index) = index {
             if let Some(at) = self.0.iter().rposition(|it| it.index == Some(index)) {
                 let same = self.0.get(at).is_some_and(|it| {
-                    // Another id and a name under the same number: the provider numbers nothing.
-                    name.is_none() || it.id.is_empty() || id.is_none_or(|id| id == it.id)
+                    // Another id and a name under the same number, or a name and arguments once the arguments
+                    // are complete: the provider numbers nothing.
+                    let is_next = id.is_none() && it.id.is_empty() && !arguments.is_empty() && it.is_complete();
+                    name.is_none()
+                        || (it.id.is_empty() && !is_next)
+                        || id.is_some_and(|id| id == it.id)
+                        || (id.is_none() && !it.id.is_empty())
                 });
                 return if same { Some(at) } else { id.and_then(by_id) };
             }
@@ -233,6 +255,33 @@ mod tests {
             ]),
             &[("a", "x", "{}"), ("b", "y", "{}")],
         );
+    }
+
+    #[test]
+    fn calls_of_one_number_and_no_ids_are_told_apart_by_their_arguments() {
+        check(
+            json!([
+                {"index": 0, "function": {"name": "x", "arguments": "{\"n\":"}},
+                {"index": 0, "function": {"arguments": "1}"}},
+                {"index": 0, "function": {"name": "x", "arguments": ""}},
+                {"index": 0, "id": "", "function": {"name": "x", "arguments": "{\"n\":2}"}},
+            ]),
+            &[("call_7_0", "x", r#"{"n":1}"#), ("call_7_1", "x", r#"{"n":2}"#)],
+        );
+    }
+
+    #[test]
+    fn names_in_pieces_are_joined() {
+        for second in ["read", "fs_read"] {
+            check(
+                json!([
+                    {"index": 0, "id": "a", "function": {"name": "fs_", "arguments": ""}},
+                    {"index": 0, "function": {"name": second, "arguments": "{"}},
+                    {"index": 0, "function": {"name": "fs_read", "arguments": "}"}},
+                ]),
+                &[("a", "fs_read", "{}")],
+            );
+        }
     }
 
     #[test]

@@ -2,19 +2,21 @@
 
 mod chunk;
 mod details;
+mod dialect;
 mod request;
 
 use bub_kernel::{
     message::{Media, MediaKind, MediaSource},
     model::{Citation, FinishReason, ModelError},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{calls::CallPiece, decode, draft::Draft, errors, lenient, wire::WireReader};
 
 use chunk::{Chunk, Delta};
 use details::Details;
-pub(crate) use request::{Dialect, body};
+pub(crate) use dialect::Dialect;
+pub(crate) use request::body;
 
 /// The field in which some servers send their thinking in pieces of their own kinds, and want it back.
 const REASONING_DETAILS: &str = "reasoning_details";
@@ -27,7 +29,14 @@ pub(crate) struct ChatReader {
 
 impl WireReader for ChatReader {
     fn event(&mut self, data: &[u8], draft: &mut Draft) -> Result<bool, ModelError> {
-        let chunk = lenient::parse(data).map_err(|err| decode::not_json(&err, data))?;
+        let chunk: Chunk = lenient::parse(data).map_err(|err| decode::not_json(&err, data))?;
+        if chunk.choice.is_none() && chunk.usage.is_none() {
+            // Some servers send an error without a name around it.
+            let told: Value = lenient::parse(data).unwrap_or_default();
+            if errors::tells_error(&told) {
+                return Err(errors::of_event(&told));
+            }
+        }
         self.read(chunk, draft)?;
         // The end is a mark of its own, which the decoder knows.
         Ok(false)
@@ -35,7 +44,7 @@ impl WireReader for ChatReader {
 
     fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<bool, ModelError> {
         let mut chunk: Chunk = lenient::parse(body).unwrap_or_default();
-        if chunk.error.is_some() || chunk.choice.is_none() {
+        if chunk.error.as_ref().is_some_and(says_something) || chunk.choice.is_none() {
             return Ok(false);
         }
         if let Some(choice) = &mut chunk.choice {
@@ -55,7 +64,7 @@ impl WireReader for ChatReader {
 
 impl ChatReader {
     fn read(&mut self, mut chunk: Chunk, draft: &mut Draft) -> Result<(), ModelError> {
-        if let Some(error) = &chunk.error {
+        if let Some(error) = chunk.error.as_ref().filter(|it| says_something(it)) {
             return Err(errors::of_event(error));
         }
         let mut usage = chunk.usage.take();
@@ -63,8 +72,11 @@ impl ChatReader {
             if let Some(delta) = choice.delta() {
                 self.read_delta(delta, draft)?;
             }
+            if let Some(error) = choice.error.as_ref().filter(|it| says_something(it)) {
+                return Err(errors::of_event(error));
+            }
             if let Some(reason) = choice.finish_reason.take().filter(|it| !it.is_empty()) {
-                draft.finish(finish_reason(&reason));
+                draft.finish(finish_reason(&reason)?);
             }
             usage = usage.or_else(|| choice.usage.take());
         }
@@ -118,6 +130,15 @@ impl ChatReader {
     }
 }
 
+/// Whether the field of an error holds one; some servers always send it.
+fn says_something(error: &Value) -> bool {
+    match error {
+        Value::Object(_) => true,
+        Value::String(text) => !text.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+    }
+}
+
 /// An image that came as a data URL.
 fn data_image(url: &str) -> Option<Media> {
     let (media_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
@@ -128,13 +149,19 @@ fn data_image(url: &str) -> Option<Media> {
     })
 }
 
-fn finish_reason(reason: &str) -> FinishReason {
-    match reason {
-        "stop" => FinishReason::Stop,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "length" => FinishReason::Length,
-        "content_filter" => FinishReason::ContentFilter,
+/// Why the model stopped. Servers that speak for models of others hand on the words of those.
+fn finish_reason(reason: &str) -> Result<FinishReason, ModelError> {
+    let lower = reason.to_lowercase();
+    Ok(match lower.split(':').next().unwrap_or_default() {
+        "stop" | "eos" | "end_turn" | "stop_sequence" => FinishReason::Stop,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "length" | "max_tokens" | "model_length" | "max_output_tokens" => FinishReason::Length,
+        "content_filter" | "sensitive" | "safety" => FinishReason::ContentFilter,
         "refusal" => FinishReason::Refusal,
-        other => FinishReason::Other(other.to_owned()),
-    }
+        "error" | "network_error" | "network-error" | "insufficient_system_resource" | "abort" => {
+            let message = format!("the server gave up in the middle of the answer (finish reason '{reason}')");
+            return Err(ModelError::Failed { status: None, message });
+        }
+        _ => FinishReason::Other(reason.to_owned()),
+    })
 }

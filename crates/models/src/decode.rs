@@ -128,6 +128,9 @@ impl Decoder {
     /// stream, or something unexpected.
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
         if !self.reader.whole(body, &mut self.draft)? {
+            if let Some(error) = errors::of_body(body) {
+                return Err(error);
+            }
             return Err(ModelError::Protocol(format!("not an event stream: {}", quote(body))));
         }
         self.close()

@@ -1,15 +1,24 @@
 //! What went wrong, from statuses and bodies.
 
+mod limits;
+
 use std::time::Duration;
 
 use bub_kernel::{model::ModelError, secret::SecretMask};
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use crate::retry;
+use crate::{lenient, retry};
+use limits::Limit;
 
 /// The most characters of a provider's words that an error repeats.
 const MAX_ERROR_CHARS: usize = 600;
+
+/// The fields that hold an error's words.
+const WORDS: [&str; 4] = ["message", "detail", "msg", "error_msg"];
+
+/// What is told of an error without words.
+const NO_REASON: &str = "it gave no reason";
 
 /// A try that failed: what to tell, and how long the provider asks to wait.
 #[derive(Debug)]
@@ -37,51 +46,95 @@ pub(crate) fn of_status(status: u16, headers: &HeaderMap, body: &[u8]) -> Failur
 
 /// Reads the `error` of an event or a body whose status told of none.
 pub(crate) fn of_event(error: &Value) -> ModelError {
-    let words = Words::of_value(error).unwrap_or_default();
+    let mut words = Words::of_value(error).unwrap_or_default();
+    if words.message.is_empty() {
+        words.message = NO_REASON.into();
+    }
+    of_words(words)
+}
+
+/// The error of a body whose status told of none; none for a body that tells of no error.
+pub(crate) fn of_body(body: &[u8]) -> Option<ModelError> {
+    let value: Value = lenient::parse(body).ok()?;
+    let told = if let Value::Array(items) = &value { items.first()? } else { &value };
+    tells_error(told).then(|| of_event(told))
+}
+
+/// Whether JSON tells of an error, in one of the forms of gateways, and not of an answer.
+pub(crate) fn tells_error(value: &Value) -> bool {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).filter(|it| !it.is_empty());
+    let is_answer = ["choices", "output", "content", "candidates"].iter().any(|it| value.get(it).is_some());
+    text("error").is_some()
+        || value.get("error").is_some_and(Value::is_object)
+        || [text("object"), text("type")].contains(&Some("error"))
+        || status_in(value).is_some()
+        || (!is_answer && WORDS.iter().any(|it| text(it).is_some()))
+}
+
+/// The status that MiniMax puts into a body, unless it is a good one, with its words.
+fn status_in(value: &Value) -> Option<&Value> {
+    let status = value.get("base_resp")?;
+    status.get("status_code").and_then(Value::as_i64).filter(|it| *it != 0).map(|_| status)
+}
+
+fn of_words(words: Words) -> ModelError {
     let has = |parts: &[&str]| parts.iter().any(|it| words.code.contains(it));
     if let Some(status) = words.status {
         let retry_after = words.retry_after;
         return classify(status, words, retry_after);
     }
-    let message = words.message.clone();
     // What it says of limits may read like an overflow.
+    if has(&["insufficient_quota", "billing"]) {
+        return ModelError::Rejected { status: None, message: words.message };
+    }
     if has(&["rate_limit", "too_many_requests", "quota", "resource_exhausted"]) {
-        ModelError::RateLimited { message, retry_after: words.retry_after }
-    } else if has(&["request_too_large"]) || is_context_overflow(&words.message) || is_context_overflow(&words.code) {
-        ModelError::ContextLength(message)
-    } else if has(&["overloaded", "capacity", "unavailable", "slow_down"]) {
+        return ModelError::RateLimited { message: words.message, retry_after: words.retry_after };
+    }
+    if has(&["request_too_large"]) {
+        return ModelError::ContextLength(words.message);
+    }
+    if let Some(limit) = limits::passed(&words.message, &words.code) {
+        return of_limit(limit, None, words.message);
+    }
+    let message = words.message.clone();
+    if has(&["overloaded", "capacity", "unavailable", "slow_down"]) {
         ModelError::Overloaded { message, retry_after: words.retry_after }
     } else if has(&["authentication", "unauthenticated", "api_key", "permission", "unauthorized"]) {
         ModelError::Auth(message)
     } else if is_filtered(&words.message, &words.code) {
         ModelError::ContentFilter(message)
-    } else if has(&["invalid_", "not_found", "unsupported", "image_", "billing"]) {
+    } else if has(&["invalid_", "not_found", "unsupported", "image_"]) {
         ModelError::Rejected { status: None, message }
     } else {
         ModelError::Failed { status: None, message }
     }
 }
 
+fn of_limit(limit: Limit, status: Option<u16>, message: String) -> ModelError {
+    match limit {
+        Limit::Conversation => ModelError::ContextLength(message),
+        Limit::Answer => ModelError::Rejected { status, message: format!("{message}; a lower max_tokens mends that") },
+    }
+}
+
 fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelError {
+    let limit = limits::passed(&words.message, &words.code).filter(|_| matches!(status, 400 | 413 | 422));
     let Words { message, code, .. } = words;
-    match status {
-        401 | 403 => ModelError::Auth(format!("{message} (HTTP {status})")),
+    match (status, limit) {
+        (401 | 403, _) => ModelError::Auth(format!("{message} (HTTP {status})")),
         // Google's way to refuse a key.
-        400 if code.contains("api_key_invalid") || message.contains("API key not valid") => {
+        (400, _) if code.contains("api_key_invalid") || message.contains("API key not valid") => {
             ModelError::Auth(format!("{message} (HTTP {status})"))
         }
-        400 | 422 if is_answer_too_long(&message) => {
-            let message = format!("{message}; a lower max_tokens mends that");
-            ModelError::Rejected { status: Some(status), message }
-        }
-        400 | 413 | 422 if is_context_overflow(&message) || is_context_overflow(&code) => {
-            ModelError::ContextLength(message)
-        }
-        413 if code.contains("request_too_large") => ModelError::ContextLength(message),
-        400 if is_filtered(&message, &code) => ModelError::ContentFilter(message),
-        429 => ModelError::RateLimited { message, retry_after },
-        503 | 529 => ModelError::Overloaded { message: format!("{message} (HTTP {status})"), retry_after },
-        500.. => ModelError::Failed { status: Some(status), message },
+        (_, Some(limit)) => of_limit(limit, Some(status), message),
+        // Whoever says so, a shorter conversation is what mends it.
+        (413, None) => ModelError::ContextLength(format!("{message} (HTTP {status})")),
+        (400, _) if is_filtered(&message, &code) => ModelError::ContentFilter(message),
+        // Nothing that a wait would change.
+        (429, _) if code.contains("insufficient_quota") => ModelError::Rejected { status: Some(status), message },
+        (429, _) => ModelError::RateLimited { message, retry_after },
+        (503 | 529, _) => ModelError::Overloaded { message: format!("{message} (HTTP {status})"), retry_after },
+        (500.., _) => ModelError::Failed { status: Some(status), message },
         _ => ModelError::Rejected { status: Some(status), message },
     }
 }
@@ -90,51 +143,6 @@ fn classify(status: u16, words: Words, retry_after: Option<Duration>) -> ModelEr
 fn is_filtered(message: &str, code: &str) -> bool {
     ["content_filter", "content_policy"].iter().any(|it| code.contains(it))
         || message.to_lowercase().contains("content filtering policy")
-}
-
-/// Whether a provider's words say that more was asked for than an answer may have: the conversation is
-/// not too long then, whatever else they say of the window.
-fn is_answer_too_long(words: &str) -> bool {
-    let words = words.to_lowercase();
-    ["max_tokens", "max_completion_tokens", "max_output_tokens"].iter().any(|name| {
-        let near = words.find(name).and_then(|at| words.get(at..)).unwrap_or_default();
-        near.find("too large").is_some_and(|it| it <= 60)
-    })
-}
-
-/// Whether a provider's words say that the conversation is too long for the model.
-fn is_context_overflow(words: &str) -> bool {
-    let words = words.to_lowercase();
-    let near = |first: &str, gap: usize, then: &[&str]| {
-        words.match_indices(first).any(|(at, _)| {
-            let rest = words.get(at + first.len()..).unwrap_or_default();
-            let line = rest.lines().next().unwrap_or_default();
-            then.iter().any(|word| line.find(word).is_some_and(|it| chars(line, it) <= gap))
-        })
-    };
-    near("context", 20, &["length", "window", "size", "limit"])
-        || near("maximum", 20, &["context"])
-        || near("exceeds the maximum", 1, &["number of tokens"])
-        || near("token", 10, &["limit"])
-        || near("prompt", 10, &["too long"])
-        || near("input", 10, &["too long"])
-        || is_over_token_maximum(&words)
-}
-
-/// How many characters the first `bytes` bytes of `text` are.
-fn chars(text: &str, bytes: usize) -> usize {
-    text.get(..bytes).unwrap_or_default().chars().count()
-}
-
-/// `… 210000 tokens > 200000 maximum`.
-fn is_over_token_maximum(words: &str) -> bool {
-    ["token > ", "tokens > "].iter().any(|first| {
-        words.match_indices(first).any(|(at, _)| {
-            let rest = words.get(at + first.len()..).unwrap_or_default();
-            let after = rest.trim_start_matches(|it: char| it.is_ascii_digit());
-            after.len() < rest.len() && after.starts_with(" maximum")
-        })
-    })
 }
 
 /// What a provider says about an error.
@@ -154,17 +162,17 @@ impl Words {
         let mut words = found.unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
             let text = if text.trim_start().starts_with('<') { without_tags(&text) } else { text.into_owned() };
-            Self { message: shorten(&text, MAX_ERROR_CHARS), ..Self::default() }
+            Self { message: sentence(&text), ..Self::default() }
         });
         if words.message.is_empty() {
-            words.message = "it gave no reason".into();
+            words.message = NO_REASON.into();
         }
         words
     }
 
     fn of_value(value: &Value) -> Option<Self> {
         let object = match value {
-            Value::String(text) => return Some(Self { message: shorten(text, MAX_ERROR_CHARS), ..Self::default() }),
+            Value::String(text) => return Some(Self { message: sentence(text), ..Self::default() }),
             Value::Array(items) => return items.first().and_then(Self::of_value),
             Value::Object(object) => object,
             Value::Null | Value::Bool(_) | Value::Number(_) => return None,
@@ -172,12 +180,16 @@ impl Words {
         if let Some(inner) = object.get("error").filter(|it| it.is_object() || it.is_string()) {
             return Self::of_value(inner);
         }
+        if let Some(status) = status_in(value) {
+            let message = sentence(status.get("status_msg").and_then(Value::as_str).unwrap_or_default());
+            return Some(Self { message, ..Self::default() });
+        }
         let text = |key: &str| match object.get(key) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(Value::Number(number)) => Some(number.to_string()),
             _ => None,
         };
-        let mut message = text("message").or_else(|| text("detail")).or_else(|| text("msg")).unwrap_or_else(|| {
+        let mut message = WORDS.into_iter().find_map(text).unwrap_or_else(|| {
             let whole = value.to_string();
             if whole == "{}" { String::new() } else { whole }
         });
@@ -192,7 +204,7 @@ impl Words {
         let detail = |key: &'static str| details().filter_map(move |it| it.get(key)?.as_str());
         let retry_after = detail("retryDelay").find_map(seconds);
         let code = code.into_iter().chain(detail("reason").map(str::to_owned)).collect::<Vec<_>>();
-        let (message, code) = (shorten(&message, MAX_ERROR_CHARS), code.join(" ").to_lowercase());
+        let (message, code) = (sentence(&message), code.join(" ").to_lowercase());
         Some(Self { message, code, status, retry_after })
     }
 }
@@ -201,6 +213,15 @@ impl Words {
 fn seconds(text: &str) -> Option<Duration> {
     let number: f64 = text.trim().strip_suffix('s')?.parse().ok()?;
     Duration::try_from_secs_f64(number).ok()
+}
+
+/// A provider's words on one line, without the final period: something may follow them.
+fn sentence(text: &str) -> String {
+    let line = shorten(text, MAX_ERROR_CHARS);
+    match line.strip_suffix('.') {
+        Some(rest) if !rest.ends_with('.') => rest.to_owned(),
+        _ => line,
+    }
 }
 
 /// One line of at most `limit` characters.
@@ -325,12 +346,16 @@ mod tests {
             r#"Overloaded { message: "busy (HTTP 503)", retry_after: None }"#,
         );
         let refused = "API key not valid. Please pass a valid API key.";
-        let expected = format!("Auth({:?})", format!("{refused} (HTTP 400)"));
-        check(400, &of(400, "INVALID_ARGUMENT", refused, Value::Null), &expected);
+        let expected = r#"Auth("API key not valid. Please pass a valid API key (HTTP 400)")"#;
+        check(400, &of(400, "INVALID_ARGUMENT", refused, Value::Null), expected);
         let reason = json!([{"reason": "API_KEY_INVALID"}]);
         check(400, &of(400, "INVALID_ARGUMENT", "API key expired", reason), r#"Auth("API key expired (HTTP 400)")"#);
         let long = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).";
-        check(400, &of(400, "INVALID_ARGUMENT", long, Value::Null), &format!("ContextLength({long:?})"));
+        check(
+            400,
+            &of(400, "INVALID_ARGUMENT", long, Value::Null),
+            &format!("ContextLength({:?})", long.trim_end_matches('.')),
+        );
         check(
             400,
             &of(400, "INVALID_ARGUMENT", "no such field", Value::Null),
@@ -370,22 +395,55 @@ mod tests {
     }
 
     #[test]
-    fn overflow_words_are_known() {
-        for yes in [
-            "This model's maximum context length is 8192 tokens",
-            "context_length_exceeded",
-            "the request exceeds the available context size",
-            "input exceeds the context window",
-            "prompt is too long: 210000 tokens > 200000 maximum",
-            "input length and `max_tokens` exceed context limit: 190000 + 16000 > 200000, decrease input length",
-            "Input is too long for requested model",
-            "Token limit reached",
+    fn bodies_with_a_good_status_tell_errors_in_every_form() {
+        let check = |body: &str, expected: Option<&str>| {
+            let found = of_body(body.as_bytes()).map(|it| format!("{it:?}"));
+            assert_eq!(found.as_deref(), expected, "{body}");
+        };
+        let failed = |message: &str| format!("Failed {{ status: None, message: {message:?} }}");
+        check(
+            r#"{"error":{"message":"slow.","code":429}}"#,
+            Some("RateLimited { message: \"slow\", retry_after: None }"),
+        );
+        check(r#"{"error":"boom"}"#, Some(&failed("boom")));
+        check(r#"{"error":{}}"#, Some(&failed("it gave no reason")));
+        check(
+            r#"{"object":"error","message":"bad","type":"BadRequestError","code":400}"#,
+            Some("Rejected { status: Some(400), message: \"bad\" }"),
+        );
+        check(r#"{"type":"error","error":{"type":"api_error","message":"x"}}"#, Some(&failed("x")));
+        check(r#"{"code":1234,"msg":"no such model","success":false}"#, Some(&failed("no such model")));
+        check(r#"{"detail":"gone"}"#, Some(&failed("gone")));
+        check(r#"{"base_resp":{"status_code":1004,"status_msg":"login fail"}}"#, Some(&failed("login fail")));
+        check(r#"[{"error":{"code":400,"message":"x"}}]"#, Some("Rejected { status: Some(400), message: \"x\" }"));
+        for none in [
+            "",
+            "<html>",
+            "7",
+            "[]",
+            "{}",
+            r#"{"error":null}"#,
+            r#"{"error":""}"#,
+            r#"{"choices":[],"message":"x"}"#,
+            r#"{"base_resp":{"status_code":0,"status_msg":""}}"#,
         ] {
-            assert!(is_context_overflow(yes), "{yes}");
+            check(none, None);
         }
-        for no in ["bad request", "context is king, whatever its great big length", "tokens > many maximum", ""] {
-            assert!(!is_context_overflow(no), "{no}");
-        }
+    }
+
+    #[test]
+    fn what_neither_a_wait_nor_another_try_changes_is_not_retried() {
+        let quota = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
+        check(429, quota, r#"Rejected { status: Some(429), message: "You exceeded your current quota" }"#);
+        let event = of_event(&json!({"message": "no credit", "code": "insufficient_quota"}));
+        assert_eq!(format!("{event:?}"), r#"Rejected { status: None, message: "no credit" }"#);
+        check(413, "", r#"ContextLength("it gave no reason (HTTP 413)")"#);
+        check(
+            400,
+            r#"{"message":"max_tokens: 16384 > 8192, which is the maximum allowed number of output tokens for x"}"#,
+            "Rejected { status: Some(400), message: \"max_tokens: 16384 > 8192, which is the maximum allowed number of \
+             output tokens for x; a lower max_tokens mends that\" }",
+        );
     }
 
     #[test]

@@ -213,6 +213,23 @@ fn results<'a>(calls: &[&'a ToolCallRequest], rest: &'a [Message]) -> Vec<CallRe
     calls.iter().map(|call| CallResult { call, message: found.get(call.id.as_str()).copied() }).collect()
 }
 
+/// The longest name of a tool that services take, in characters.
+const MAX_NAME_CHARS: usize = 64;
+
+/// The name of a called tool as services take it: of letters, digits, `_` and `-`. A model may have made
+/// up any other, and each later request would be refused for it.
+pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == '-';
+    let begins_well = name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_');
+    if begins_well && name.len() <= MAX_NAME_CHARS && name.chars().all(is_plain) {
+        return name.into();
+    }
+    let mended = name.chars().map(|it| if is_plain(it) { it } else { '_' });
+    let start = if begins_well { "" } else { "_" };
+    let mended: String = start.chars().chain(mended).take(MAX_NAME_CHARS).collect();
+    if name.is_empty() { "unknown".into() } else { mended.into() }
+}
+
 /// Whether a part of a person's message says anything.
 fn is_said(part: &Part) -> bool {
     match part {
@@ -239,6 +256,23 @@ fn joined<'a>(message: &'a Message, pick: impl Fn(&'a Part) -> Option<&'a String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_tools_are_plain() {
+        let long = "x".repeat(300);
+        for (name, expected) in [
+            ("fs_read", "fs_read"),
+            ("fs.read", "fs_read"),
+            ("multi_tool_use.parallel", "multi_tool_use_parallel"),
+            ("9lives", "_9lives"),
+            ("-x", "_-x"),
+            ("名 a", "___a"),
+            ("", "unknown"),
+            (&long, &long[..64]),
+        ] {
+            assert_eq!(tool_name(name), expected, "{name}");
+        }
+    }
     use crate::kind::ProviderKind;
     use bub_kernel::{
         model::{ModelOptions, ModelRequest},

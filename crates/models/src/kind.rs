@@ -163,14 +163,14 @@ impl ProviderKind {
                 aliases: &["xai"],
                 base: Some("https://api.x.ai/v1"),
                 wires: &[Wire::Responses, Wire::Chat],
-                chat: Dialect::OPENAI,
+                chat: Dialect::LIKE_OPENAI,
                 ..USUAL
             },
             Self::Groq => Facts {
                 name: "groq",
                 base: Some("https://api.groq.com/openai/v1"),
                 path: "/openai/v1",
-                chat: Dialect::OPENAI,
+                chat: Dialect::LIKE_OPENAI,
                 ..USUAL
             },
             Self::Moonshot => Facts {

@@ -86,6 +86,12 @@ fn mend_numbers(text: &str) -> Cow<'_, str> {
     Cow::Owned(mended)
 }
 
+/// Reads a field of several parts; one of another shape is taken for absent.
+pub(crate) fn or_none<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
+    let value = Value::deserialize(from)?;
+    Ok(if value.is_null() { None } else { serde_json::from_value(value).ok() })
+}
+
 /// How a scalar field is read: what a type can't be made of is taken for absent.
 macro_rules! forgiving {
     ($name:ident -> $value:ty { $($body:tt)* }) => {

@@ -5,11 +5,11 @@ use std::fmt;
 use bub_kernel::message::TokenUsage;
 use serde::{
     Deserialize, Deserializer,
-    de::{SeqAccess, Visitor},
+    de::{MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::Value;
 
-use crate::lenient::{self, json_text, number, text};
+use crate::lenient::{self, json_text, number, or_none, text};
 
 /// One event.
 #[derive(Debug, Default, Deserialize)]
@@ -17,6 +17,7 @@ use crate::lenient::{self, json_text, number, text};
 pub(crate) struct Chunk {
     #[serde(deserialize_with = "first_choice", rename = "choices")]
     pub(crate) choice: Option<Choice>,
+    #[serde(deserialize_with = "or_none")]
     pub(crate) usage: Option<Usage>,
     pub(crate) error: Option<Value>,
 }
@@ -32,7 +33,10 @@ pub(crate) struct Choice {
     message: Option<Delta>,
     #[serde(deserialize_with = "text")]
     pub(crate) finish_reason: Option<String>,
+    #[serde(deserialize_with = "or_none")]
     pub(crate) usage: Option<Usage>,
+    /// What went wrong in the middle of the answer.
+    pub(crate) error: Option<Value>,
 }
 
 impl Choice {
@@ -52,12 +56,15 @@ pub(crate) struct Delta {
     #[serde(deserialize_with = "text")]
     pub(crate) reasoning: Option<String>,
     /// Thinking in pieces of the server's own kinds, which it wants back.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) reasoning_details: Option<Vec<Value>>,
     #[serde(deserialize_with = "text")]
     pub(crate) refusal: Option<String>,
     pub(crate) tool_calls: Option<Vec<CallDelta>>,
     /// Pictures that the model made.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) images: Option<Vec<Image>>,
+    #[serde(deserialize_with = "or_none")]
     pub(crate) annotations: Option<Vec<Annotation>>,
 }
 
@@ -138,7 +145,9 @@ pub(crate) struct Usage {
     completion_tokens: Option<u64>,
     #[serde(deserialize_with = "number")]
     prompt_cache_hit_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_none")]
     prompt_tokens_details: Option<Details>,
+    #[serde(deserialize_with = "or_none")]
     completion_tokens_details: Option<Details>,
 }
 
@@ -199,6 +208,25 @@ fn first_choice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Choice>, D:
 }
 
 lenient::forgiving!(content -> Content {
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Content::default())
+    }
+
+    // One part, where others send a list.
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+        let part = Value::deserialize(MapAccessDeserializer::new(fields))?;
+        let text = part.get("text").and_then(Value::as_str).map(str::to_owned);
+        Ok(Content { text, thinking: None })
+    }
+
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
         Ok(Content { text: Some(text.to_owned()), thinking: None })
     }
@@ -244,7 +272,10 @@ mod tests {
         assert_eq!(content_of(r#""a\nb""#).as_deref(), Some("a\nb"));
         assert_eq!(content_of("null"), None);
         assert_eq!(content_of(r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#).as_deref(), Some("ab"));
-        assert_eq!(content_of("true"), None);
+        assert_eq!(content_of(r#"{"type":"text","text":"a"}"#).as_deref(), Some("a"));
+        for none in ["true", "1", "-1", "1.5", "{}", "[]"] {
+            assert_eq!(content_of(none), None, "{none}");
+        }
     }
 
     #[test]
@@ -268,6 +299,8 @@ mod tests {
             r#"{"choices":[],"extra":[[1e999999]]}"#.replace("1e999999", "1e9").as_str(),
             r#"{"choices":[{"index":"x","delta":null,"finish_reason":5}]}"#,
             r#"{"choices":[{"delta":{"tool_calls":null,"refusal":{}}}]}"#,
+            r#"{"choices":[{"delta":{"content":{},"annotations":{},"images":"x","reasoning_details":7}}],"usage":[]}"#,
+            r#"{"choices":[{"delta":{"content":5},"error":false,"usage":"x"}],"usage":{"prompt_tokens_details":1}}"#,
             r#"{"choices":[{"delta":{"tool_calls":[{"index":-1,"id":7,"function":null}]}}]}"#,
         ] {
             assert!(lenient::parse::<Chunk>(odd.as_bytes()).is_ok(), "{odd}");

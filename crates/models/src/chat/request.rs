@@ -16,51 +16,18 @@ use crate::{
     wire::{Asked, Wire},
 };
 
-use super::REASONING_DETAILS;
+use super::{Dialect, REASONING_DETAILS};
 
-/// In what a server's wire differs from the others'.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dialect {
-    /// The field for the most tokens to write.
-    max_tokens: &'static str,
-    /// The field for the seed.
-    seed: &'static str,
-    /// Whether the reasoning effort is sent as `reasoning: {effort}`.
-    nested_effort: bool,
-    /// Whether the model's thinking goes back as `reasoning_content`; these models lose the thread of
-    /// their calls without it.
-    thinking_back: bool,
-    /// Whether usage must be asked for.
-    asks_usage: bool,
-    /// Whether sampling among the likeliest tokens is known.
-    has_top_k: bool,
-    /// Whether thinking is asked for apart from the words.
-    splits_thinking: bool,
-}
+/// What the model is taken to say to results that a person's message follows at once.
+const BRIDGE: &str = "(interrupted)";
 
-impl Dialect {
-    /// What most servers take.
-    pub(crate) const PLAIN: Self = Self {
-        max_tokens: "max_tokens",
-        seed: "seed",
-        nested_effort: false,
-        thinking_back: false,
-        asks_usage: true,
-        has_top_k: true,
-        splits_thinking: false,
-    };
-    pub(crate) const OPENAI: Self = Self { max_tokens: "max_completion_tokens", ..Self::PLAIN };
-    pub(crate) const OPENROUTER: Self = Self { nested_effort: true, ..Self::OPENAI };
-    /// DeepSeek, Moonshot, Z.ai.
-    pub(crate) const THINKING_BACK: Self = Self { thinking_back: true, ..Self::PLAIN };
-    pub(crate) const MISTRAL: Self = Self { seed: "random_seed", asks_usage: false, has_top_k: false, ..Self::PLAIN };
-    pub(crate) const MINIMAX: Self = Self { splits_thinking: true, ..Self::OPENAI };
-}
+/// What stands for thinking that there was none of, where some is wanted; empty text is none.
+const NO_THINKING: &str = " ";
 
 /// The bytes to send.
 pub(crate) fn body(asked: &Asked<'_>) -> Result<Vec<u8>, ModelError> {
     let request = asked.request;
-    let dialect = asked.kind.dialect();
+    let dialect = asked.kind.dialect().of_model(asked.kind, &request.model);
     let (mut options, native) = options(request, &dialect)?;
     merge(&mut options, asked.extra_body.clone());
     let mut tools: Vec<WireTool<'_>> = request.tools.iter().map(|it| WireTool::new(it)).collect();
@@ -177,7 +144,7 @@ struct WireMessage<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<WireCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
+    tool_call_id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,15 +192,16 @@ struct Audio<'a> {
     format: &'static str,
 }
 
-/// A call on the wire; what the server sent beside it is sent back.
-struct WireCall<'a>(&'a ToolCallRequest);
+/// A call on the wire, under the id that it has there; what the server sent beside it is sent back.
+struct WireCall<'a>(Cow<'a, str>, &'a ToolCallRequest);
 
 impl Serialize for WireCall<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let ToolCallRequest { id, name, arguments, metadata } = self.0;
+        let Self(id, ToolCallRequest { name, arguments, metadata, .. }) = self;
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("id", id)?;
         map.serialize_entry("type", "function")?;
+        let name = history::tool_name(name);
         map.serialize_entry("function", &CalledFunction { name, arguments: object_text(arguments) })?;
         if let Some(extra) = metadata.get("extra_content") {
             map.serialize_entry("extra_content", extra)?;
@@ -244,7 +212,7 @@ impl Serialize for WireCall<'_> {
 
 #[derive(Serialize)]
 struct CalledFunction<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     arguments: &'a str,
 }
 
@@ -255,12 +223,22 @@ fn messages<'a>(asked: &Asked<'a>, dialect: &Dialect) -> Result<Vec<WireMessage<
     for it in said {
         match it {
             Said::System(text) => wire.push(WireMessage::new(Role::System, Content::Text(text))),
-            Said::User(parts) => wire.push(WireMessage::new(Role::User, user(&parts)?)),
+            Said::User(parts) => {
+                bridge(&mut wire, dialect);
+                wire.push(WireMessage::new(Role::User, user(&parts)?));
+            }
             Said::Assistant(answer) => wire.extend(assistant(answer, dialect)),
-            Said::Results(results) => add_results(&results, &mut wire)?,
+            Said::Results(results) => add_results(&results, dialect, &mut wire)?,
         }
     }
     Ok(wire)
+}
+
+/// Lets the model answer results before a person speaks again, where the server insists on that.
+fn bridge(wire: &mut Vec<WireMessage<'_>>, dialect: &Dialect) {
+    if dialect.answers_results && wire.last().is_some_and(|it| it.role == Role::Tool.as_str()) {
+        wire.push(WireMessage::new(Role::Assistant, Content::Text(BRIDGE.into())));
+    }
 }
 
 /// A person's words as one text, if there are no media between them.
@@ -290,15 +268,21 @@ fn assistant<'a>(answer: Answer<'a>, dialect: &Dialect) -> Option<WireMessage<'a
     let details = answer.items().find_map(|it| it.get(REASONING_DETAILS));
     let content = if answer.text.is_empty() { Content::Null } else { Content::Text(answer.text) };
     let mut said = WireMessage::new(Role::Assistant, content);
-    said.tool_calls = answer.calls.into_iter().map(WireCall).collect();
-    said.reasoning_content = Some(answer.reasoning).filter(|it| dialect.thinking_back && !it.is_empty());
+    said.tool_calls = answer.calls.into_iter().map(|it| WireCall(dialect.call_id(&it.id), it)).collect();
+    // Missing, as in answers of other models, it is refused.
+    let thinking = if answer.reasoning.is_empty() { NO_THINKING.into() } else { answer.reasoning };
+    said.reasoning_content = dialect.thinking_back.then_some(thinking);
     said.reasoning_details = details;
     Some(said)
 }
 
 /// Writes the results of an answer's calls. Their media follow as a user message: a tool message may
 /// only hold text.
-fn add_results<'a>(results: &[CallResult<'a>], wire: &mut Vec<WireMessage<'a>>) -> Result<(), ModelError> {
+fn add_results<'a>(
+    results: &[CallResult<'a>],
+    dialect: &Dialect,
+    wire: &mut Vec<WireMessage<'a>>,
+) -> Result<(), ModelError> {
     let mut media = Vec::new();
     for result in results {
         let call = result.call;
@@ -314,10 +298,11 @@ fn add_results<'a>(results: &[CallResult<'a>], wire: &mut Vec<WireMessage<'a>>) 
             }
         }
         let mut answer = WireMessage::new(Role::Tool, Content::Text(text));
-        answer.tool_call_id = Some(&call.id);
+        answer.tool_call_id = Some(dialect.call_id(&call.id));
         wire.push(answer);
     }
     if !media.is_empty() {
+        bridge(wire, dialect);
         wire.push(WireMessage::new(Role::User, Content::Parts(media)));
     }
     Ok(())

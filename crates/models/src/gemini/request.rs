@@ -271,7 +271,8 @@ impl<'a> Contents<'a> {
             }
             let text = result.text();
             let response = if result.is_error() { Response::Error(text) } else { Response::Output(text) };
-            let function_response = FunctionResponse { id: real_id(call), name: &call.name, response, parts };
+            let function_response =
+                FunctionResponse { id: real_id(call), name: history::tool_name(&call.name), response, parts };
             self.add("user", WirePart::Result { function_response });
         }
         for part in after {
@@ -401,7 +402,7 @@ struct FileData<'a> {
 struct FunctionResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    name: &'a str,
+    name: Cow<'a, str>,
     response: Response<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<WirePart<'a>>,
@@ -425,7 +426,7 @@ impl Serialize for WireCall<'_> {
         let mut map = to.serialize_map(None)?;
         // Arguments that are no object are left out: the API refuses the whole request for them.
         let args = serde_json::from_str(&self.call.arguments).unwrap_or_default();
-        let called = Called { id: real_id(self.call), name: &self.call.name, args };
+        let called = Called { id: real_id(self.call), name: history::tool_name(&self.call.name), args };
         map.serialize_entry("functionCall", &called)?;
         if let Some(signature) = self.signature {
             map.serialize_entry(SIGNATURE, signature)?;
@@ -438,7 +439,7 @@ impl Serialize for WireCall<'_> {
 struct Called<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    name: &'a str,
+    name: Cow<'a, str>,
     args: Map<String, Value>,
 }
 

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     errors,
-    history::{Answer, CallResult, Piece, Said},
+    history::{self, Answer, CallResult, Piece, Said},
     kind::ProviderKind,
     lenient,
 };
@@ -222,7 +222,7 @@ fn answer_blocks<'a>(answer: &'a Answer<'_>, kind: ProviderKind, ids: &mut Ids<'
             Piece::Item(item) => blocks.push(Block::Item(item)),
             Piece::Call(call) => blocks.push(Block::ToolUse {
                 id: ids.of_call(&call.id),
-                name: plain(&call.name, "unknown"),
+                name: history::tool_name(&call.name),
                 input: lenient::parse(call.arguments.as_bytes()).unwrap_or_default(),
                 caller: call.metadata.get("caller"),
             }),

@@ -234,7 +234,7 @@ enum Item<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<Cow<'a, str>>,
         call_id: Cow<'a, str>,
-        name: &'a str,
+        name: Cow<'a, str>,
         arguments: &'a str,
     },
     FunctionCallOutput {
@@ -378,7 +378,12 @@ impl<'a> Writer<'a> {
         let id = text("item_id").filter(|_| text("provider") == Some(self.provider) && !lost_thinking);
         let id = self.id(id, "fc");
         let (call_id, arguments) = (call_id(&call.id), object_text(&call.arguments));
-        self.input.push(Input::Ours(Item::FunctionCall { id, call_id, name: &call.name, arguments }));
+        self.input.push(Input::Ours(Item::FunctionCall {
+            id,
+            call_id,
+            name: history::tool_name(&call.name),
+            arguments,
+        }));
     }
 
     fn result(&mut self, result: CallResult<'a>) -> Result<(), ModelError> {

@@ -66,6 +66,13 @@ async fn finish_reasons_are_the_kernels() {
     check(of("length"), &["text x", "finish Length"]).await;
     check(of("content_filter"), &["text x", "finish ContentFilter"]).await;
     check(of("tool_calls"), &["text x", "finish Stop"]).await;
+    for same in ["model_length", "MAX_TOKENS", "max_output_tokens"] {
+        check(of(same), &["text x", "finish Length"]).await;
+    }
+    for same in ["sensitive", "content_filter: OTHER"] {
+        check(of(same), &["text x", "finish ContentFilter"]).await;
+    }
+    check(of("end_turn"), &["text x", "finish Stop"]).await;
     check(of("eos_token"), &["text x", r#"finish Other("eos_token")"#]).await;
     let refused = Reply::deltas([json!({"refusal": "I "}), json!({"refusal": "can't"})]).usage(Value::Null);
     check(refused, &["refusal I ", "refusal can't", "finish Refusal"]).await;

@@ -43,7 +43,7 @@ async fn refused_keys_are_named_by_their_source_and_never_shown() {
     assert_eq!(err.kind(), ErrorKind::Provider);
     assert_eq!(
         err.to_string(),
-        "the provider refused the credentials: Incorrect API key provided: ***. (HTTP 401); the key comes from BUB_API_KEY"
+        "the provider refused the credentials: Incorrect API key provided: *** (HTTP 401); the key comes from BUB_API_KEY"
     );
 }
 
@@ -70,12 +70,34 @@ async fn error_events_keep_what_came() {
 }
 
 #[tokio::test]
+async fn errors_are_read_in_the_forms_of_gateways() {
+    let of = |event: &str| {
+        let half = json!({"choices": [{"delta": {"content": "half"}}]});
+        Reply::raw_sse([format!("data: {half}\n\nevent: error\ndata: {event}\n\ndata: [DONE]\n\n")])
+    };
+    check(of(r#"{"object":"error","message":"x","code":400}"#), "half", "Rejected { status: Some(400)").await;
+    check(of(r#"{"message":"busy","code":503}"#), "half", "Overloaded").await;
+    check(of(r#"{"detail":"gone"}"#), "half", "Failed").await;
+    let inside = r#"{"choices":[{"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"x"}}]}"#;
+    check(of(inside), "half", "Failed { status: Some(502)").await;
+    for reason in ["error", "network_error", "insufficient_system_resource", "abort"] {
+        let event = json!({"choices": [{"delta": {}, "finish_reason": reason}]}).to_string();
+        let err = check(of(&event), "half", "Failed { status: None").await;
+        assert!(err.to_string().contains(reason), "{err}");
+    }
+    // Fields that are always sent hold no error.
+    let fine = r#"{"choices":[{"delta":{},"finish_reason":"stop","error":false}],"error":""}"#;
+    let (events, err) = play(of(fine)).await;
+    assert!(err.is_none() && text_of(&events) == "half", "{err:?} after {events:?}");
+}
+
+#[tokio::test]
 async fn what_is_no_stream_is_quoted() {
     let html = Reply::status(200).header("content-type", "text/html").body("<html>\n<body>log in</body></html>");
     let err = check(html, "", "Protocol").await;
     assert!(err.to_string().contains("<html> <body>log in</body></html>"), "{err}");
-    let err = check(Reply::json(&json!({"error": {"message": "no credits"}})), "", "Protocol").await;
-    assert!(err.to_string().contains("no credits"), "{err}");
+    check(Reply::json(&json!({"error": {"message": "no credits", "code": 402}})), "", "Rejected { status: Some(402)")
+        .await;
     check(Reply::status(200), "", "Incomplete").await;
     let bad = Reply::raw_sse(["data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"cho\n\n"]);
     let err = check(bad, "a", "Protocol").await;

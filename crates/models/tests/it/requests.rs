@@ -257,6 +257,92 @@ async fn r181_calls_without_result_get_one_and_orphans_go() {
 }
 
 #[tokio::test]
+async fn names_that_models_made_up_do_not_lock_the_session() {
+    let mut said = assistant("", &["a", "b"]);
+    said.tool_calls[0].name = "multi_tool_use.parallel".into();
+    said.tool_calls[1].name = format!("view\" path=\"{}", "x".repeat(300));
+    let sent = body(ProviderKind::OpenAi, &request(vec![user("x"), said, result("a", "r")])).await;
+    let calls = sent["messages"][1]["tool_calls"].as_array().unwrap();
+    assert_eq!(calls[0]["function"]["name"], "multi_tool_use_parallel");
+    let name = calls[1]["function"]["name"].as_str().unwrap();
+    assert!(name.starts_with("view__path__xxx") && name.len() == 64, "{name}");
+}
+
+/// The ids of a call and its result, of a session that another service began.
+async fn ids(kind: ProviderKind, model: &str, id: &str) -> String {
+    let mut it = request(vec![user("x"), assistant("", &[id]), result(id, "r"), user("go on")]);
+    it.model = model.into();
+    let sent = body(kind, &it).await;
+    let messages = sent["messages"].as_array().unwrap();
+    let id = messages[1]["tool_calls"][0]["id"].as_str().unwrap();
+    assert_eq!(messages[2]["tool_call_id"], id);
+    id.to_owned()
+}
+
+#[tokio::test]
+async fn ids_of_calls_are_as_the_service_takes_them() {
+    let long = "toolu_".repeat(10);
+    for (kind, model, id) in [
+        (ProviderKind::OpenAi, "gpt", "call_1"),
+        (ProviderKind::OpenAi, "gpt", &*"x".repeat(40)),
+        (ProviderKind::OpenAiCompatible, "qwen", &*long),
+        (ProviderKind::Mistral, "mistral-large", "aB3456789"),
+        (ProviderKind::OpenAi, "gpt", &*format!("call_1__thought__{long}")),
+    ] {
+        assert_eq!(ids(kind, model, id).await, id, "{kind} {model}");
+    }
+    for kind in [ProviderKind::OpenAi, ProviderKind::GithubCopilot] {
+        assert!(ids(kind, "gpt", &long).await.len() <= 40, "{kind}");
+    }
+    for (kind, model) in [
+        (ProviderKind::Mistral, "x"),
+        (ProviderKind::OpenAiCompatible, "mistralai/Devstral-Small-2"),
+        (ProviderKind::Ollama, "mixtral"),
+    ] {
+        let (one, other) = (ids(kind, model, "call_1").await, ids(kind, model, "call_2").await);
+        assert!(one.len() == 9 && one.bytes().all(|it| it.is_ascii_alphanumeric()) && one != other, "{one} {other}");
+    }
+}
+
+#[tokio::test]
+async fn mistrals_models_answer_results_before_a_person_speaks() {
+    let messages = || vec![user("x"), assistant("", &["c"]), result("c", "r"), user("go on"), user("please")];
+    let roles = async |model: &str| {
+        let mut it = request(messages());
+        it.model = model.into();
+        let sent = body(ProviderKind::OpenAiCompatible, &it).await;
+        let roles = sent["messages"].as_array().unwrap().iter().map(|it| it["role"].as_str().unwrap().to_owned());
+        roles.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(roles("mistral-small").await, "user assistant tool assistant user user");
+    assert_eq!(roles("qwen3").await, "user assistant tool user user");
+}
+
+#[tokio::test]
+async fn models_that_want_their_thinking_get_it_also_when_others_answered() {
+    let thinking = |it: &Value| it["messages"][1]["reasoning_content"].clone();
+    let said = |parts: Vec<Part>| {
+        let mut said = Message::parts(Role::Assistant, parts);
+        said.tool_calls = vec![call("c")];
+        request(vec![user("x"), said, result("c", "r")])
+    };
+    let thought = said(vec![Part::Reasoning("hm".into())]);
+    let foreign = said(vec![]);
+    for kind in [ProviderKind::DeepSeek, ProviderKind::Moonshot, ProviderKind::Zai] {
+        assert_eq!(thinking(&body(kind, &thought).await), "hm");
+        assert_eq!(thinking(&body(kind, &foreign).await), " ");
+    }
+    for (model, expected) in
+        [("kimi-k2.5", json!(" ")), ("deepseek-ai/DeepSeek-V3.2", json!(" ")), ("qwen3", Value::Null)]
+    {
+        let mut it = foreign.clone();
+        it.model = model.into();
+        assert_eq!(thinking(&body(ProviderKind::OpenAiCompatible, &it).await), expected, "{model}");
+        assert_eq!(thinking(&body(ProviderKind::Groq, &it).await), Value::Null, "{model}");
+    }
+}
+
+#[tokio::test]
 async fn r182_messages_that_say_nothing_are_left_out() {
     let thought = Message::parts(Role::Assistant, vec![Part::Reasoning("hm".into()), Part::Text(String::new())]);
     let messages = vec![Message::text(Role::System, ""), user("a"), assistant("", &[]), thought, user(""), user("b")];

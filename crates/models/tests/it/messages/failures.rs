@@ -19,7 +19,7 @@ async fn statuses_tell_the_kind_of_error() {
     let of = |status: u16, kind: &str, message: &str| Reply::status(status).body(error(kind, message).to_string());
     check(of(401, "authentication_error", "invalid x-api-key"), "", r#"Auth("invalid x-api-key (HTTP 401)"#).await;
     check(of(403, "permission_error", "no"), "", "Auth").await;
-    let broke = "Your credit balance is too low to access the Anthropic API.";
+    let broke = "Your credit balance is too low to access the Anthropic API";
     check(of(400, "invalid_request_error", broke), "", &format!("Rejected {{ status: Some(400), message: {broke:?}"))
         .await;
     check(of(402, "billing_error", "pay"), "", "Rejected { status: Some(402)").await;

@@ -65,7 +65,7 @@ async fn whole_bodies_that_are_no_answer_are_errors() {
         let text = format!("{err:?}");
         assert!(text.starts_with(&format!("Some({expected}")), "{text} is not {expected}");
     };
-    expect(json!({"error": {"message": "no credits"}}), "Protocol").await;
+    expect(json!({"error": {"message": "no credits"}}), "Failed").await;
     expect(json!({"object": "chat.completion", "choices": []}), "Protocol").await;
     expect(
         json!({"object": "response", "status": "failed", "error": {"code": "server_error", "message": "x"}}),
