@@ -166,7 +166,7 @@ impl Http {
         let hint = if !err.is_connect() && !err.is_timeout() {
             ""
         } else if is_loopback(&self.base) {
-            "; is the server running, and is its api_base right?"
+            "; see that the server runs and that its api_base is right"
         } else {
             "; check api_base, the network, and the proxy variables (HTTPS_PROXY, ALL_PROXY, NO_PROXY)"
         };

@@ -6,7 +6,8 @@
 //! Reading order: `kind` (the services), `provider` (what can be configured), `wire` (the formats),
 //! `history` (the conversation as they need it), `http` (one try), `stream` (tries, waits and
 //! events), `decode` and `draft` (from bytes to events), `calls`, `sse`, `lenient`, `options`,
-//! `errors`, `retry`, `tokens`, `login`; then each wire: `chat`, `responses`, `messages`, `gemini`; and `embed`
+//! `errors`, `retry`, `media` (those that are refused), `tokens`, `login`; then each wire: `chat`,
+//! `responses`, `messages`, `gemini`; and `embed`
 //! (texts to vectors), `decide` (answers to typed questions), `list` (what a provider offers).
 
 mod calls;
@@ -23,6 +24,7 @@ mod kind;
 mod lenient;
 mod list;
 mod login;
+mod media;
 mod messages;
 mod options;
 mod provider;

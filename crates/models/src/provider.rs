@@ -23,9 +23,9 @@ use crate::{
     errors::{self, Failure},
     http::Http,
     kind::ProviderKind,
-    list, options,
+    list, media, options,
     retry::Retries,
-    stream::Answer,
+    stream::{Answer, Plain},
     tokens::{self, Credentials, TokenSource},
     wire::{Asked, Wire},
 };
@@ -350,9 +350,18 @@ impl ModelClient for Client {
         let wire = wire.as_ref().map_err(|text| ModelError::Config(text.clone()))?;
         let mut extra_body = extra_body.clone();
         options::merge(&mut extra_body, request.options.extra_body.clone());
-        let body = wire.body(&Asked { request, provider, kind: *kind, extra_body })?;
+        let body = wire.body(&Asked { request, provider, kind: *kind, extra_body: extra_body.clone() });
         let path = format!("{}{}", kind.wire_path(*wire), wire.path(&request.model));
-        Ok(Answer::new(self.endpoint.clone(), *wire, path, body.into(), &request.run.0).into_stream())
+        let plain = media::without_earlier(request).map(|request| Plain { request, extra_body });
+        let answer = |body: Vec<u8>| Answer::new(self.endpoint.clone(), *wire, path, body.into(), &request.run.0);
+        match (body, plain) {
+            (Ok(body), plain) => Ok(answer(body).or_plain(plain).into_stream()),
+            (Err(err), Some(plain)) if media::is_refusal(&err) => match plain.body(&self.endpoint, *wire) {
+                Ok(body) => Ok(answer(body).without_media(&err).into_stream()),
+                Err(_) => Err(err),
+            },
+            (Err(err), None | Some(_)) => Err(err),
+        }
     }
 
     async fn embed(&self, request: &EmbedRequest) -> Result<Embeddings, ModelError> {

@@ -2,12 +2,19 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use bub_kernel::model::{ModelError, ModelEvent, ModelStream};
+use bub_kernel::model::{ModelError, ModelEvent, ModelRequest, ModelStream};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use reqwest::Response;
+use serde_json::{Map, Value};
 
-use crate::{decode::Decoder, errors::Failure, http, provider::Endpoint, wire::Wire};
+use crate::{
+    decode::Decoder,
+    errors::Failure,
+    http, media,
+    provider::Endpoint,
+    wire::{Asked, Wire},
+};
 
 /// How long to wait for what may follow the finish reason (usage, the end mark), when the server
 /// does not end the stream.
@@ -28,6 +35,22 @@ pub(crate) struct Answer {
     events: VecDeque<ModelEvent>,
     n_retries: u32,
     has_output: bool,
+    /// What to ask if the media of earlier messages are refused.
+    plain: Option<Plain>,
+}
+
+/// A request without the media of earlier messages.
+pub(crate) struct Plain {
+    pub(crate) request: ModelRequest,
+    /// What is laid over its body.
+    pub(crate) extra_body: Map<String, Value>,
+}
+
+impl Plain {
+    pub(crate) fn body(self, endpoint: &Endpoint, wire: Wire) -> Result<Vec<u8>, ModelError> {
+        let Endpoint { provider, kind, .. } = endpoint;
+        wire.body(&Asked { request: &self.request, provider, kind: *kind, extra_body: self.extra_body })
+    }
 }
 
 enum State {
@@ -57,7 +80,25 @@ impl Answer {
             events: VecDeque::new(),
             n_retries: 0,
             has_output: false,
+            plain: None,
         }
+    }
+
+    /// What to ask if the media of earlier messages are refused.
+    pub(crate) fn or_plain(mut self, plain: Option<Plain>) -> Self {
+        self.plain = plain;
+        self
+    }
+
+    /// Tells that the media of earlier messages are left out, and why.
+    pub(crate) fn without_media(mut self, error: &ModelError) -> Self {
+        self.tell_left_out(error);
+        self
+    }
+
+    fn tell_left_out(&mut self, error: &ModelError) {
+        let reason = format!("{error}; what was shown earlier is left out");
+        self.events.push_back(ModelEvent::Retry { wait: Duration::ZERO, reason });
     }
 
     pub(crate) fn into_stream(self) -> ModelStream {
@@ -137,8 +178,18 @@ impl Answer {
     fn retry(&mut self, failure: Failure) -> Result<Duration, ModelError> {
         let Failure { error, retry_after } = failure;
         let error = self.endpoint.told(error);
+        if !self.has_output
+            && media::is_refusal(&error)
+            && let Some(Ok(body)) = self.plain.take().map(|it| it.body(&self.endpoint, self.wire))
+        {
+            self.body = body.into();
+            self.tell_left_out(&error);
+            return Ok(Duration::ZERO);
+        }
         let retries = &self.endpoint.retries;
-        if self.has_output || !error.is_retryable() || self.n_retries >= retries.max {
+        // A stream that ends before it says anything is a broken connection, however politely it ends.
+        let may_help = error.is_retryable() || matches!(error, ModelError::Incomplete(_));
+        if self.has_output || !may_help || self.n_retries >= retries.max {
             return Err(error);
         }
         let wait = retries.wait(self.n_retries, retry_after);

@@ -381,6 +381,63 @@ async fn media_are_sent_as_parts() {
     }
 }
 
+/// A conversation in which a tool and a person have shown something before the last message.
+fn shown_earlier(last: Vec<Part>) -> ModelRequest {
+    let shot = json!({"type": "tool_content", "content": [
+        {"type": "image", "media_type": "image/png", "data": "AAAA"}]});
+    let audio = media(MediaKind::Audio, "audio/wav", MediaSource::Data("BBBB".into()));
+    request(vec![
+        Message::parts(Role::User, vec![Part::Text("hear".into()), audio]),
+        assistant("", &["c"]),
+        Message::tool_result(call("c"), &shot),
+        assistant("done", &[]),
+        Message::parts(Role::User, last),
+    ])
+}
+
+#[tokio::test]
+async fn media_that_a_model_refuses_do_not_lock_the_session() {
+    let refusal = || Reply::status(400).body(r#"{"error":{"message":"This model does not support image input."}}"#);
+    let server = ModelServer::start();
+    server.reply(refusal()).reply(Reply::text("x"));
+    let (events, err) = send(&client(config(&server)), &shown_earlier(vec![Part::Text("go on".into())])).await;
+    assert!(err.is_none() && text_of(&events) == "x", "{err:?} after {events:?}");
+    assert!(matches!(&events[0], ModelEvent::Retry { reason, .. } if reason.contains("left out")), "{events:?}");
+    let [first, second] = &server.requests()[..] else { panic!("two requests") };
+    assert!(first.body.to_string().contains("AAAA"));
+    let second = second.body.to_string();
+    assert!(!second.contains("AAAA") && !second.contains("BBBB"), "{second}");
+    assert!(second.contains("[image left out") && second.contains("[audio left out"), "{second}");
+    // What is asked about is not left out: that would be another question.
+    let new = vec![media(MediaKind::Image, "image/png", MediaSource::Data("CCCC".into()))];
+    let server = ModelServer::with(move |_| refusal());
+    let (_, err) = send(&client(config(&server)), &shown_earlier(new.clone())).await;
+    assert!(matches!(err, Some(ModelError::Rejected { status: Some(400), .. })), "{err:?}");
+    let bodies: Vec<_> = server.requests().iter().map(|it| it.body.to_string()).collect();
+    assert!(bodies.len() == 2 && bodies.iter().all(|it| it.contains("CCCC")), "{bodies:?}");
+    // Other refusals are no reason.
+    let server = ModelServer::with(|_| Reply::status(400).body("no such field"));
+    send(&client(config(&server)), &shown_earlier(new)).await;
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn media_that_a_wire_cannot_express_do_not_lock_the_session() {
+    let server = ModelServer::with(|_| Reply::status(500));
+    for (kind, wire) in [(ProviderKind::Anthropic, Wire::Messages), (ProviderKind::OpenAi, Wire::Responses)] {
+        let mut config = config(&server);
+        (config.kind, config.api_format) = (kind, Some(wire));
+        let client = client(config);
+        let (events, _) = send(&client, &shown_earlier(vec![Part::Text("go on".into())])).await;
+        assert!(matches!(&events[0], ModelEvent::Retry { reason, .. } if reason.contains("left out")), "{events:?}");
+        let sent = server.requests().pop().unwrap().body.to_string();
+        assert!(sent.contains("[audio left out") && !sent.contains("BBBB"), "{sent}");
+        let new = media(MediaKind::Video, "video/mp4", MediaSource::Data("DDDD".into()));
+        let err = client.stream(&shown_earlier(vec![new])).await.err();
+        assert!(matches!(err, Some(ModelError::Unsupported(_))), "{err:?}");
+    }
+}
+
 #[tokio::test]
 async fn images_of_results_follow_the_results() {
     let shot = json!({"type": "tool_content", "content": [

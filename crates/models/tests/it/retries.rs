@@ -72,6 +72,15 @@ async fn broken_connections_are_tried_again_only_before_output() {
     let (events, err) = ask(&with_retries(&server, 1)).await;
     assert!(err.is_none(), "{err:?}");
     assert_eq!((text_of(&events).as_str(), server.requests().len()), ("x", 2));
+    for nothing in
+        [Reply::status(200), Reply::raw_sse(["data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n"])]
+    {
+        let server = ModelServer::start();
+        server.reply(nothing).reply(Reply::text("x"));
+        let (events, err) = ask(&with_retries(&server, 1)).await;
+        assert!(err.is_none(), "{err:?}");
+        assert_eq!((text_of(&events).as_str(), server.requests().len()), ("x", 2));
+    }
     let server = ModelServer::start();
     server.reply(Reply::text("half").no_finish().no_done().close()).reply(Reply::text("x"));
     let (events, err) = ask(&with_retries(&server, 5)).await;
