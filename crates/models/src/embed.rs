@@ -9,15 +9,21 @@ use reqwest::header::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{errors, gemini, kind::ProviderKind, provider::Endpoint, wire::Wire};
+use crate::{
+    errors, gemini,
+    kind::ProviderKind,
+    lenient::{self, number, or_none},
+    provider::Endpoint,
+    wire::Wire,
+};
 
 #[derive(Deserialize)]
 struct Reply {
     #[serde(default)]
-    data: Vec<Item>,
+    data: Option<Vec<Item>>,
     #[serde(default)]
     model: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_none")]
     usage: Option<Usage>,
     #[serde(default)]
     error: Option<Value>,
@@ -32,14 +38,18 @@ struct Item {
 
 #[derive(Deserialize)]
 struct Usage {
-    #[serde(default)]
-    prompt_tokens: u64,
+    #[serde(default, deserialize_with = "number")]
+    prompt_tokens: Option<u64>,
 }
 
 /// Asks for a vector for each text.
 pub(crate) async fn embed(endpoint: &Endpoint, request: &EmbedRequest) -> Result<Embeddings, ModelError> {
     if matches!(endpoint.wire, Ok(Wire::Gemini)) {
         return gemini::embed(endpoint, request).await;
+    }
+    if request.texts.is_empty() {
+        // Services refuse a request for nothing.
+        return Ok(Embeddings { vectors: Vec::new(), model: request.model.clone(), usage: None });
     }
     let mut body = json!({"model": request.model, "input": request.texts, "encoding_format": "float"});
     if let (Some(dimensions), Some(fields)) = (request.dimensions, body.as_object_mut()) {
@@ -52,17 +62,22 @@ pub(crate) async fn embed(endpoint: &Endpoint, request: &EmbedRequest) -> Result
 }
 
 fn read(bytes: &[u8], request: &EmbedRequest) -> Result<Embeddings, ModelError> {
-    let reply: Reply = serde_json::from_slice(bytes).map_err(|err| not_understood(&err))?;
+    let reply: Reply = lenient::parse(bytes).map_err(|err| not_understood(&err))?;
     if let Some(error) = reply.error.filter(|it| !it.is_null()) {
         return Err(errors::of_event(&error));
     }
-    let mut items = reply.data;
+    if let (None, Some(error)) = (&reply.data, errors::of_body(bytes)) {
+        return Err(error);
+    }
+    let mut items = reply.data.unwrap_or_default();
     items.sort_by_key(|it| it.index.unwrap_or(usize::MAX));
     check_count(items.len(), request.texts.len())?;
     Ok(Embeddings {
         vectors: items.into_iter().map(|it| it.embedding).collect(),
         model: reply.model.unwrap_or_else(|| request.model.clone()),
-        usage: reply.usage.map(|it| TokenUsage { input_tokens: it.prompt_tokens, ..TokenUsage::default() }),
+        usage: reply
+            .usage
+            .map(|it| TokenUsage { input_tokens: it.prompt_tokens.unwrap_or_default(), ..TokenUsage::default() }),
     })
 }
 

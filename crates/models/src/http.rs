@@ -13,6 +13,7 @@ use reqwest::{
 use crate::{
     decode::{self, MAX_REPLY_BYTES},
     errors::{self, Failure},
+    kind::ProviderKind,
     provider::{ProviderConfig, Timeouts},
 };
 
@@ -45,7 +46,11 @@ impl Http {
     pub(crate) fn new(config: &ProviderConfig) -> Result<Self, String> {
         let base = config.api_base.as_deref().filter(|it| !it.trim().is_empty()).or(config.kind.default_base());
         let Some(base) = base else {
-            return Err(format!("provider '{}' needs an api_base, such as http://localhost:8000/v1", config.name));
+            let example = match config.kind {
+                ProviderKind::AzureOpenAi => "https://RESOURCE.openai.azure.com",
+                _ => "http://localhost:8000/v1",
+            };
+            return Err(format!("provider '{}' needs an api_base, such as {example}", config.name));
         };
         let base = base_url(base, config.kind.default_path()).map_err(|err| {
             // The base itself is not repeated: it may hold a password.
@@ -296,7 +301,7 @@ pub(crate) fn deepest(err: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kind::ProviderKind, wire::Wire};
+    use crate::wire::Wire;
 
     #[test]
     fn base_urls_of_every_form_lead_to_the_endpoint() {

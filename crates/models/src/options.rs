@@ -61,6 +61,56 @@ pub(crate) fn object_text(arguments: &str) -> &str {
     if is_object { arguments } else { "{}" }
 }
 
+/// A schema for an answer as OpenAI's wires take it, and whether it can be kept to strictly: then every object
+/// has all of its fields and no others. A schema that leaves that open is refused if it is said to be strict.
+pub(crate) fn answer_schema(schema: &Value) -> (Value, bool) {
+    let mut closed = schema.clone();
+    close(&mut closed);
+    let is_strict = is_whole(&closed) && closed.get("properties").is_some();
+    if is_strict { (closed, true) } else { (schema.clone(), false) }
+}
+
+/// Says of every object that it has no other fields, where a schema leaves that open.
+pub(crate) fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(close);
+            if is_object(fields) && !fields.contains_key("additionalProperties") {
+                fields.insert("additionalProperties".into(), false.into());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (),
+    }
+}
+
+/// Whether a schema is one of an object, or of none.
+fn is_object(schema: &Map<String, Value>) -> bool {
+    match schema.get("type") {
+        Some(Value::Array(types)) => types.iter().any(|it| it == "object"),
+        Some(one) => one == "object",
+        None => false,
+    }
+}
+
+/// Whether every object of a schema has all of its fields and no others.
+fn is_whole(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            // What strict schemas do not know at all.
+            let is_odd = ["oneOf", "allOf", "not", "patternProperties"].iter().any(|it| fields.contains_key(*it));
+            let has_no_more = fields.get("additionalProperties").is_some_and(|it| *it == false);
+            let required = fields.get("required").and_then(Value::as_array);
+            let is_required = |name: &String| required.is_some_and(|all| all.iter().any(|it| it == name));
+            let needs_all =
+                fields.get("properties").and_then(Value::as_object).is_none_or(|all| all.keys().all(is_required));
+            !is_odd && (!is_object(fields) || (has_no_more && needs_all)) && fields.values().all(is_whole)
+        }
+        Value::Array(items) => items.iter().all(is_whole),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
 /// The error for a provider's tool that a wire does not know.
 pub(crate) fn unsupported(wire: Wire, tool: &ProviderTool) -> ModelError {
     let name = match tool {
@@ -80,4 +130,40 @@ pub(crate) fn unsupported(wire: Wire, tool: &ProviderTool) -> ModelError {
 /// The error for an option that a wire does not know.
 pub(crate) fn refused(wire: Wire, what: &str) -> ModelError {
     ModelError::Unsupported(format!("api_format '{wire}' knows no {what}; leave it out, or use another model"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn schemas_are_strict_where_they_can_be() {
+        let check = |schema: Value, is_strict: bool| {
+            let (sent, strict) = answer_schema(&schema);
+            assert_eq!(strict, is_strict, "{schema}");
+            if !is_strict {
+                assert_eq!(sent, schema, "left as it is");
+            }
+        };
+        let inner = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        let outer =
+            json!({"type": "object", "properties": {"all": {"type": "array", "items": inner}}, "required": ["all"]});
+        check(outer.clone(), true);
+        assert_eq!(answer_schema(&outer).0["properties"]["all"]["items"]["additionalProperties"], false);
+        check(json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}), false);
+        check(
+            json!({"type": "object", "properties": {"a": {"type": "object", "additionalProperties": true}},
+            "required": ["a"]}),
+            false,
+        );
+        check(json!({"type": "object"}), false);
+        check(
+            json!({"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}]}}, "required": ["a"]}),
+            false,
+        );
+        let nullable = json!({"type": ["object", "null"], "properties": {"n": {}}, "required": []});
+        check(json!({"type": "object", "properties": {"a": nullable}, "required": ["a"]}), false);
+        check(json!({"type": "array", "items": inner}), false);
+    }
 }

@@ -10,6 +10,9 @@ use crate::kind::ProviderKind;
 /// Families of models that want their thinking back, whoever serves them.
 const THINKERS: [&str; 2] = ["kimi", "deepseek"];
 
+/// OpenAI's models that take no `max_tokens`, wherever they are served.
+const THINK_FIRST: [&str; 4] = ["gpt-5", "o1", "o3", "o4"];
+
 /// Families of models whose servers are strict about ids and the order of messages, as Mistral's own is.
 const MISTRALS: [&str; 6] = ["mistral", "ministral", "mixtral", "codestral", "devstral", "magistral"];
 
@@ -87,9 +90,17 @@ impl Dialect {
         } else {
             self
         };
+        let own_name = name.rsplit('/').next().unwrap_or(&name);
+        let max_tokens =
+            if kind == ProviderKind::OpenAiCompatible && THINK_FIRST.iter().any(|it| own_name.starts_with(it)) {
+                Self::LIKE_OPENAI.max_tokens
+            } else {
+                dialect.max_tokens
+            };
         // Others than these refuse the field.
         let takes_thinking = kind == ProviderKind::OpenAiCompatible;
-        Self { thinking_back: dialect.thinking_back || (takes_thinking && is_of(&THINKERS)), ..dialect }
+        let thinking_back = dialect.thinking_back || (takes_thinking && is_of(&THINKERS));
+        Self { thinking_back, max_tokens, ..dialect }
     }
 
     /// The id of a call, of whichever provider, as the server takes it.

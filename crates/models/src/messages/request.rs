@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     history,
     kind::ProviderKind,
-    options::{Body, finite, merge, refused, unsupported},
+    options::{self, Body, finite, merge, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -75,8 +75,12 @@ fn options(asked: &Asked<'_>, system: String, has_tools: bool) -> Result<Map<Str
     set("max_tokens", Some(max_tokens.unwrap_or(MAX_TOKENS).into()));
     set(CACHE, (asked.kind == ProviderKind::Anthropic).then(|| json!({"type": "ephemeral"})));
     let effort = reasoning_effort.as_deref();
-    set("thinking", effort.map(thinking));
-    set("output_config", output_config(effort.filter(|it| *it != "none"), output.as_ref()));
+    let has_budget = thinks_by_budget(&asked.request.model);
+    let limit = max_tokens.unwrap_or(MAX_TOKENS);
+    let thinking = |effort| if has_budget { thinking_budget(effort, limit) } else { Ok(thinking(effort)) };
+    set("thinking", effort.map(thinking).transpose()?);
+    let effort = effort.filter(|it| *it != "none" && !has_budget);
+    set("output_config", output_config(effort, output.as_ref()));
     set("temperature", finite("temperature", *temperature)?);
     set("top_p", finite("top_p", *top_p)?);
     set("top_k", top_k.map(Value::from));
@@ -94,32 +98,49 @@ fn thinking(effort: &str) -> Value {
     }
 }
 
+/// Whether a model is of a generation that thinks by a number of tokens and knows no efforts: Claude up to
+/// 4.5.
+fn thinks_by_budget(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model).to_lowercase().replace('.', "-");
+    let Some(name) = name.strip_prefix("claude-") else { return false };
+    let numbers = name.split('-').filter_map(|it| it.parse::<u32>().ok());
+    // A date is no generation.
+    let mut numbers = numbers.take_while(|it| *it < 100);
+    match (numbers.next(), numbers.next()) {
+        (Some(major), minor) => major < 4 || (major == 4 && minor.is_none_or(|it| it <= 5)),
+        (None, _) => false,
+    }
+}
+
+/// How many tokens of an answer may be thinking; the API wants 1,024 at least, and fewer than all.
+fn thinking_budget(effort: &str, max_tokens: u32) -> Result<Value, ModelError> {
+    const LEAST: u32 = 1024;
+    let wanted = match effort {
+        "none" => return Ok(json!({"type": "disabled"})),
+        "minimal" | "low" => 2048,
+        "medium" => 8192,
+        _ => 24_576,
+    };
+    let budget = wanted.min(max_tokens / 4 * 3);
+    if budget < LEAST {
+        let what = format!("reasoning_effort with max_tokens {max_tokens} for this model, which needs 1368 at least");
+        return Err(refused(Wire::Messages, &what));
+    }
+    Ok(json!({"type": "enabled", "budget_tokens": budget}))
+}
+
 fn output_config(effort: Option<&str>, output: Option<&OutputFormat>) -> Option<Value> {
     let mut config = Map::new();
     if let Some(effort) = effort {
         config.insert("effort".into(), effort.into());
     }
     if let Some(output) = output {
+        // The API takes no schema that leaves that open.
         let mut schema = output.schema.clone();
-        close(&mut schema);
+        options::close(&mut schema);
         config.insert("format".into(), json!({"type": "json_schema", "schema": schema}));
     }
     (!config.is_empty()).then(|| config.into())
-}
-
-/// Says of every object that it has no other fields: the API takes no schema that leaves that open.
-fn close(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            fields.values_mut().for_each(close);
-            let is_object = fields.get("type").is_some_and(|it| *it == "object");
-            if is_object && !fields.contains_key("additionalProperties") {
-                fields.insert("additionalProperties".into(), false.into());
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(close),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (),
-    }
 }
 
 /// The choice, unless it says nothing: without tools the API takes none.
@@ -173,5 +194,36 @@ enum WireTool<'a> {
 impl<'a> WireTool<'a> {
     fn new(spec: &'a ToolSpec) -> Self {
         Self::Function { name: spec.alias(), description: &spec.description, input_schema: &spec.parameters }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_models_think_by_budget() {
+        for (model, expected) in [
+            ("claude-3-7-sonnet-latest", true),
+            ("claude-sonnet-4-20250514", true),
+            ("claude-sonnet-4-5", true),
+            ("claude-haiku-4-5-20251001", true),
+            ("anthropic/claude-opus-4.5", true),
+            ("claude-opus-4-6", false),
+            ("anthropic/claude-sonnet-4.6", false),
+            ("claude-opus-5", false),
+            ("claude-fable", false),
+            ("MiniMax-M2", false),
+            ("m", false),
+        ] {
+            assert_eq!(thinks_by_budget(model), expected, "{model}");
+        }
+        let budget =
+            |effort: &str, max_tokens| thinking_budget(effort, max_tokens).map(|it| it["budget_tokens"].clone());
+        assert_eq!(budget("low", 16_384).unwrap(), 2048);
+        assert_eq!(budget("high", 16_384).unwrap(), 12_288);
+        assert_eq!(budget("medium", 2000).unwrap(), 1500);
+        assert!(budget("low", 1024).unwrap_err().to_string().contains("max_tokens 1024"));
+        assert_eq!(thinking_budget("none", 10).unwrap(), json!({"type": "disabled"}));
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     history::{self, Answer, CallResult, Piece, Said},
-    options::{Body, finite, merge, object_text, refused, unsupported},
+    options::{Body, answer_schema, finite, merge, object_text, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -157,7 +157,8 @@ fn options<'a>(
     set("tool_choice", tool_choice.as_ref().map(wire_choice));
     set("parallel_tool_calls", parallel_tool_calls.map(Value::from));
     let format = output.as_ref().map(|it| {
-        let format = json!({"type": "json_schema", "name": it.name, "schema": it.schema, "strict": true});
+        let (schema, strict) = answer_schema(&it.schema);
+        let format = json!({"type": "json_schema", "name": it.name, "schema": schema, "strict": strict});
         json!({"format": format})
     });
     set("text", format);

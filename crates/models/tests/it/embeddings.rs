@@ -32,6 +32,22 @@ async fn vectors_are_in_the_order_of_the_texts() {
 }
 
 #[tokio::test]
+async fn odd_replies_and_no_texts_are_understood() {
+    let server = ModelServer::start();
+    let client = client(config(&server));
+    for usage in [json!(null), json!({"prompt_tokens": null}), json!("x"), json!({})] {
+        server.reply(Reply::json(&json!({"data": [{"index": null, "embedding": [1]}], "usage": usage})));
+        assert_eq!(client.embed(&request(&["a"], None)).await.unwrap().vectors, [vec![1.0]], "{usage}");
+    }
+    server.reply(Reply::json(&json!({"object": "error", "message": "no such model", "code": 404})));
+    let err = client.embed(&request(&["a"], None)).await.unwrap_err();
+    assert_eq!(err.to_string(), "the provider refused the request (HTTP 404): no such model");
+    let n_requests = server.requests().len();
+    assert!(client.embed(&request(&[], None)).await.unwrap().vectors.is_empty());
+    assert_eq!(server.requests().len(), n_requests, "nothing is asked for no texts");
+}
+
+#[tokio::test]
 async fn failures_are_tried_again_and_told_without_the_key() {
     let server = ModelServer::start();
     server.reply(Reply::status(503)).reply(vectors(json!([{"embedding": [1]}])));

@@ -153,6 +153,10 @@ async fn options_follow_the_dialect() {
         let sent = body(kind, &it).await;
         assert_eq!((&sent["max_tokens"], &sent["max_completion_tokens"]), (&json!(5), &Value::Null));
     }
+    let mut thinker = it.clone();
+    thinker.model = "openai/gpt-5-mini".into();
+    let sent = body(ProviderKind::OpenAiCompatible, &thinker).await;
+    assert_eq!((&sent["max_tokens"], &sent["max_completion_tokens"]), (&Value::Null, &json!(5)));
     let sent = body(ProviderKind::OpenRouter, &it).await;
     assert_eq!(
         (&sent["reasoning"], &sent["reasoning_effort"]),

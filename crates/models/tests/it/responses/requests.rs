@@ -95,7 +95,7 @@ async fn options_are_written_as_this_wire_has_them() {
         ..ModelOptions::default()
     };
     let sent = body(|_| (), &it).await;
-    let schema = json!({"type": "json_schema", "name": "out", "schema": {"type": "object"}, "strict": true});
+    let schema = json!({"type": "json_schema", "name": "out", "schema": {"type": "object"}, "strict": false});
     let expected = json!({
         "model": "m", "stream": true, "store": false,
         "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
