@@ -166,6 +166,8 @@ impl Builder {
         ));
         let mut registry = Registry::new(settings.foreign_values());
         registry.reserve_sections(settings.own_keys());
+        let over = settings.clone();
+        registry.overlay(move |section, field| over.section_text(section, field).map(|(text, _)| text));
         let skills = Skills::new(&settings, &resolved, secrets.mask());
         let options = local_options(&settings, &secrets, resolved.clone());
         let local: Arc<dyn Environment> = Arc::new(LocalEnvironment::new(options.clone())?);
@@ -188,6 +190,10 @@ impl Builder {
         }
         let plugins: Vec<_> = plugins.iter().map(|it| load(&mut registry, &**it, &settings)).collect();
         let sections = registry.read_sections.clone();
+        // A plugin that did not load says why, and has left no section behind.
+        if plugins.iter().all(|it| it.error.is_none()) {
+            settings.check_sections(&sections)?;
+        }
         let (hooks, channels) = (registry.hooks.clone(), registry.channels.clone());
         let workspace = resolved.to_string_lossy().into_owned();
         let locks: Arc<dyn SessionLocks> = Arc::new(FileLocks {
@@ -370,7 +376,7 @@ impl App {
 fn load(registry: &mut Registry, plugin: &dyn Plugin, settings: &Settings) -> PluginReport {
     let mut report = registry.load_reported(plugin);
     if let Some(err) = &mut report.error {
-        if let Some(place) = err.setting.as_deref().and_then(|it| settings.file_place(it)) {
+        if let Some(place) = err.setting.as_deref().and_then(|it| settings.place_of(it)) {
             err.reason = format!("{place}: {}", err.reason);
         }
         tracing::error!("{err}");

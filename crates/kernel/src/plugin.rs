@@ -119,10 +119,14 @@ pub struct PluginReport {
     pub brought: Vec<String>,
 }
 
+/// Finds the text of a section's field elsewhere than in the configuration.
+type Overlay = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
 /// Everything that plugins brought, in order; later ones rank higher.
 #[derive(Clone, Default)]
 pub struct Registry {
     settings: Map<String, Value>,
+    overlay: Option<Overlay>,
     reserved: Vec<String>,
     /// Sections of the configuration that plugins have read.
     pub read_sections: Vec<Section>,
@@ -171,6 +175,12 @@ impl Registry {
         Self { settings, ..Self::default() }
     }
 
+    /// Sets where fields of sections may come from besides the configuration: what it finds for a section and
+    /// a field counts more. The text is JSON where the field is no text.
+    pub fn overlay(&mut self, find: impl Fn(&str, &str) -> Option<String> + Send + Sync + 'static) {
+        self.overlay = Some(Arc::new(find));
+    }
+
     /// Names that sections of plugins can't have, since others are at home there.
     pub fn reserve_sections<S: Into<String>>(&mut self, names: impl IntoIterator<Item = S>) {
         self.reserved.extend(names.into_iter().map(Into::into));
@@ -194,7 +204,8 @@ impl Registry {
             return Err(PluginError::new(section, format!("the section '{section}' of the settings is bub's own")));
         }
         let given = self.settings.get(section).unwrap_or(&Value::Null);
-        let (settings, read) = section::read::<T>(section, given).map_err(failed)?;
+        let text_of = |field: &str| self.overlay.as_ref().and_then(|find| find(section, field));
+        let (settings, read) = section::read::<T>(section, given, text_of).map_err(failed)?;
         self.read_sections.retain(|it| it.name != section);
         self.read_sections.push(read);
         Ok(settings)

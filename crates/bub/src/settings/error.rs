@@ -39,13 +39,19 @@ pub enum SettingsError {
         problem: String,
     },
     /// The command line names a setting that does not exist.
-    #[error("{flag}: there is no setting '{key}'")]
+    #[error("{flag}: there is no setting '{key}'; {}", hint(.near.as_deref()))]
     UnknownKey {
         /// As the command line has it.
         flag: String,
         /// The key that it asked for.
         key: String,
+        /// The setting whose key is most like that.
+        near: Option<String>,
     },
+}
+
+fn hint(near: Option<&str>) -> String {
+    near.map_or_else(|| "`bub config show` lists them".to_owned(), |it| format!("did you mean '{it}'?"))
 }
 
 fn place(line: u64, column: u64) -> String {

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bub_kernel::similar::close_matches;
 use serde_json::{Map, Value};
 
 use super::{
@@ -133,8 +134,10 @@ impl fmt::Debug for Layers {
 
 impl Layers {
     pub(crate) fn read(sources: Sources) -> Result<Self, SettingsError> {
-        if let Some(it) = sources.overrides.iter().find(|it| table::find(&it.key).is_none()) {
-            return Err(SettingsError::UnknownKey { flag: it.flag.clone(), key: it.key.clone() });
+        // Whether a plugin has that section is known when the plugins are loaded.
+        let is_known = |it: &&Override| table::find(&it.key).is_some() || section_field(&it.key).is_some();
+        if let Some(it) = sources.overrides.iter().find(|it| !is_known(it)) {
+            return Err(unknown_key(it, table::SETTINGS.iter().map(|it| it.key)));
         }
         Ok(Self {
             dotenv: DotEnv::find(&sources.cwd, &sources.env).unwrap_or_default(),
@@ -227,6 +230,19 @@ impl Layers {
         let path = self.dotenv.path.clone();
         Some((&it.value, Origin::DotEnv { path, line: it.line, variable: name.to_owned() }))
     }
+}
+
+/// The section and the field that a key names, if they may be a plugin's.
+pub(crate) fn section_field(key: &str) -> Option<(&str, &str)> {
+    let (section, field) = key.split_once('.')?;
+    let is_theirs = !section.is_empty() && !field.is_empty() && !field.contains('.');
+    (is_theirs && table::find(section).is_none() && !super::show::is_section(section)).then_some((section, field))
+}
+
+/// The error for an option that names no setting, with what is near among the known keys.
+pub(crate) fn unknown_key<'a>(option: &Override, known: impl IntoIterator<Item = &'a str>) -> SettingsError {
+    let near = close_matches(&option.key, known).first().map(|it| (*it).to_owned());
+    SettingsError::UnknownKey { flag: option.flag.clone(), key: option.key.clone(), near }
 }
 
 /// The `.env` that was read, if there was one.

@@ -20,6 +20,7 @@ mod table;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bub_kernel::plugin::Section;
 use serde_json::{Map, Value};
 
 pub use self::{
@@ -262,7 +263,7 @@ impl Settings {
             session_wait: values.seconds(&table::SESSION_WAIT_SECONDS).unwrap_or_default(),
             sections: other_sections(&layers),
             paths,
-            warnings: warnings(&layers).into_iter().chain(unreadable).collect(),
+            warnings: warnings(&layers, &providers).into_iter().chain(unreadable).collect(),
             providers,
             resolved,
             layers: Arc::new(layers),
@@ -274,6 +275,37 @@ impl Settings {
         let fields = self.layers.file.fields().iter();
         let foreign = fields.filter(|(key, _)| self.own_keys().all(|it| it != key));
         foreign.map(|(key, it)| (key.clone(), it.to_json())).collect()
+    }
+
+    /// The text for a field of a plugin's section from the command line, else from the variable
+    /// `BUB_SECTION_FIELD`, and where it comes from.
+    pub(crate) fn section_text(&self, section: &str, field: &str) -> Option<(String, Origin)> {
+        let option = self
+            .layers
+            .overrides
+            .iter()
+            .rev()
+            .find(|it| layers::section_field(&it.key).is_some_and(|(its, name)| its == section && name == field));
+        if let Some(it) = option {
+            return Some((it.value.clone(), Origin::CommandLine { flag: it.flag.clone() }));
+        }
+        let name = format!("BUB_{section}_{field}").to_uppercase().replace(['-', '.'], "_");
+        self.layers.variable(&name).map(|(text, origin)| (text.to_owned(), origin))
+    }
+
+    /// Checks that each option of the command line names a setting, of bub or of a plugin's section.
+    ///
+    /// # Errors
+    /// [`SettingsError::UnknownKey`] for the first that does not.
+    pub fn check_sections(&self, sections: &[Section]) -> Result<(), SettingsError> {
+        let known =
+            |it: &Section| it.fields.iter().map(|field| format!("{}.{}", it.name, field.name)).collect::<Vec<_>>();
+        let known: Vec<String> = sections.iter().flat_map(known).collect();
+        let all = || table::SETTINGS.iter().map(|it| it.key).chain(known.iter().map(String::as_str));
+        match self.layers.overrides.iter().find(|it| all().all(|key| key != it.key)) {
+            Some(it) => Err(layers::unknown_key(it, all())),
+            None => Ok(()),
+        }
     }
 
     /// The keys at the top level that are bub's own.
@@ -389,9 +421,10 @@ fn other_sections(layers: &Layers) -> Map<String, Value> {
     fields.filter(|(key, it)| it.is_object() && table::find(key).is_none() && !show::is_section(key)).collect()
 }
 
-/// What is odd: lines of `.env`, and a configuration file with keys that others can read.
-fn warnings(layers: &Layers) -> Vec<String> {
+/// What is odd: lines of `.env`, fields of providers that mean nothing, and a configuration file with keys that others can read.
+fn warnings(layers: &Layers, providers: &Map<String, Value>) -> Vec<String> {
     let mut warnings = layers.dotenv.warnings.clone();
+    warnings.extend(providers::odd_fields(layers, providers));
     if let Some(mode) = file::mode_for_others(&layers.file.path)
         && layers.file.to_json().iter().any(|(name, value)| secrets::holds_secret(name, value))
     {

@@ -14,7 +14,8 @@
 
 use std::fmt;
 
-use bub_kernel::model::ModelSpec;
+use bub_kernel::{model::ModelSpec, similar::close_matches};
+use bub_models::Wire;
 use serde_json::{Map, Value};
 
 use super::{
@@ -22,6 +23,9 @@ use super::{
     layers::{Found, Layers},
     table::{API_BASE, API_KEY, PROVIDERS, Setting},
 };
+
+/// What a provider of the user's own may have.
+const FIELDS: [&str; 4] = ["type", "api_key", "api_base", "api_format"];
 
 /// The provider of the default model.
 const DEFAULT_PROVIDER: &str = "openrouter";
@@ -140,7 +144,8 @@ pub(crate) fn check_shape(
 ) -> Result<(), SettingsError> {
     for (name, value) in providers {
         let problem = |key: String, problem: &str| {
-            let origin = layers.refine(origin, &["providers", name]);
+            let field = key.rsplit('.').next().unwrap_or_default();
+            let origin = layers.refine(origin, &["providers", name, field]);
             Err(SettingsError::Value { problem: format!("{key} must be {problem}"), key, origin })
         };
         let Some(fields) = value.as_object() else {
@@ -157,8 +162,32 @@ pub(crate) fn check_shape(
                 return problem(format!("providers.{name}.{field}"), "text");
             }
         }
+        if let Some(format) = text_of(value, "api_format").filter(|it| it.parse::<Wire>().is_err()) {
+            let known = Wire::ALL.map(Wire::as_str).join(", ");
+            let told = format!("one of {known}; found {}", Value::from(format));
+            return problem(format!("providers.{name}.api_format"), &told);
+        }
     }
     Ok(())
+}
+
+/// The fields of the user's own providers that mean nothing, one line each.
+pub(crate) fn odd_fields(layers: &Layers, providers: &Map<String, Value>) -> Vec<String> {
+    let mut odd = Vec::new();
+    for (name, value) in providers {
+        let fields = value.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+        for field in fields.filter(|it| !FIELDS.contains(it)) {
+            let near = close_matches(field, FIELDS).first().map(|it| format!(" (did you mean {it}?)"));
+            let line = layers.file.line_of(&["providers", name, field]);
+            let place = if line > 0 { format!("{}:{line}: ", layers.file.path.display()) } else { String::new() };
+            odd.push(format!(
+                "{place}providers.{name}.{field} has no effect{}; a provider has {}",
+                near.unwrap_or_default(),
+                FIELDS.join(", ")
+            ));
+        }
+    }
+    odd
 }
 
 /// The variables that hold a provider's key, in the order they are asked; the first is bub's own.

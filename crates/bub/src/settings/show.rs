@@ -123,18 +123,24 @@ impl Settings {
                 key: format!("{}.{}", section.name, field.name),
                 is_set: !value.is_null(),
                 value: if value.is_null() { "none".to_owned() } else { text::render(&value).replace('\n', "\\n") },
-                origins: vec![if field.is_given {
-                    Origin::File { path: file.path.clone(), line }
-                } else {
-                    Origin::Default
+                origins: vec![match self.section_text(&section.name, &field.name) {
+                    Some((_, origin)) => origin,
+                    None if field.is_given => Origin::File { path: file.path.clone(), line },
+                    None => Origin::Default,
                 }],
             }
         };
         section.fields.iter().map(show).collect()
     }
 
-    /// Where the configuration file has a key such as `weather.sources[0].url`, or what is nearest above it.
-    pub(crate) fn file_place(&self, key: &str) -> Option<String> {
+    /// Where a plugin's key such as `weather.sources[0].url` is set, or what is nearest above it in the file.
+    pub(crate) fn place_of(&self, key: &str) -> Option<String> {
+        let mut parts = key.split(['.', '[']);
+        if let (Some(section), Some(field)) = (parts.next(), parts.next())
+            && let Some((_, origin)) = self.section_text(section, field)
+        {
+            return Some(origin.to_string());
+        }
         let parts: Vec<_> = key.split('.').map(|it| it.split('[').next().unwrap_or(it)).collect();
         let file = &self.layers.file;
         let line = Some(file.line_of(&parts)).filter(|it| *it > 0)?;

@@ -417,7 +417,9 @@ fn wrong_values_are_refused_with_place_and_expectation() {
     Machine::new().option("max_steps", "none").refuses(&expect![[
         r#"option --max_steps: max_steps must be a whole number from 1 to 4294967295; found "none""#
     ]]);
-    Machine::new().option("max_step", "1").refuses(&expect!["--max_step: there is no setting 'max_step'"]);
+    Machine::new()
+        .option("max_step", "1")
+        .refuses(&expect!["--max_step: there is no setting 'max_step'; did you mean 'max_steps'?"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bub::Builder;
+use bub::{Builder, kernel::similar::close_matches};
 use serde_json::json;
 
 use crate::{args::ConfigCommand, output};
@@ -16,6 +16,8 @@ pub(crate) fn run(command: ConfigCommand, builder: Builder) -> Result<ExitCode> 
     if builder.has_plugins() {
         // What plugins are set to is known when they have read it.
         shown.extend(builder.build()?.plugin_settings());
+    } else {
+        settings.check_sections(&[])?;
     }
     let width = shown.iter().map(|it| it.key.len()).max().unwrap_or_default();
     let mut text = String::new();
@@ -31,11 +33,13 @@ pub(crate) fn run(command: ConfigCommand, builder: Builder) -> Result<ExitCode> 
     }
     output::out(&text)?;
     for unknown in settings.unknown_keys() {
+        let near = close_matches(&unknown.key, shown.iter().map(|it| it.key.as_str()));
         output::note(&format!(
-            "note: '{}' (line {} of {}) is not a setting of bub and has no effect unless a plugin reads it",
+            "note: '{}' (line {} of {}) is not a setting of bub and has no effect unless a plugin reads it{}",
             unknown.key,
             unknown.line,
-            settings.paths.config_file().display()
+            settings.paths.config_file().display(),
+            near.first().map(|it| format!("; did you mean '{it}'?")).unwrap_or_default()
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -36,6 +36,30 @@ fn unreadable_configuration_names_file_line_and_what_was_expected() {
     let home = TestHome::new();
     assert!(home.run(&["--set", "nonsense=1", "run", ",echo"]).failed(2).contains("there is no setting 'nonsense'"));
     assert!(home.run(&["--set", "nonsense", "run", ",echo"]).failed(2).contains("KEY=VALUE"));
+    for command in [&["run", ",echo"][..], &["config", "show"]] {
+        for (option, expected) in [
+            ("max_token=1", "there is no setting 'max_token'; did you mean 'max_tokens'?"),
+            ("weather.unit=x", "there is no setting 'weather.unit'; `bub config show` lists them"),
+        ] {
+            let err = home.run(&[&["--set", option], command].concat()).failed(2);
+            assert!(err.contains(expected), "{err}");
+        }
+    }
+}
+
+#[test]
+fn slips_in_a_provider_are_told_with_their_line() {
+    let home = TestHome::new();
+    home.config("providers:\n  local:\n    type: ollama\n    apibase: http://127.0.0.1:1\nmdoel: local:m\n");
+    let ran = home.run(&["config", "show"]);
+    let expected = "config.yml:4: providers.local.apibase has no effect (did you mean api_base?)";
+    assert!(ran.code == Some(0) && ran.err.contains(expected), "{}", ran.err);
+    assert!(ran.err.contains("'mdoel' (line 5 of ") && ran.err.contains("; did you mean 'model'?"), "{}", ran.err);
+    home.config("providers:\n  local:\n    type: ollama\n    api_format: chatt\n");
+    let err = home.run(&["run", ",echo"]).failed(2);
+    let expected =
+        "config.yml:4: providers.local.api_format must be one of chat, responses, messages, gemini; found \"chatt\"";
+    assert!(err.contains(expected), "{err}");
 }
 
 #[test]

@@ -35,30 +35,44 @@ pub(super) struct SectionError {
     problem: String,
 }
 
-/// Reads a section over the type's defaults. Nothing, and fields without a value, are the defaults.
-pub(super) fn read<T>(section: &str, given: &Value) -> Result<(T, Section), SectionError>
+/// Reads a section over the type's defaults. Nothing, and fields without a value, are the defaults; the
+/// text of a field from elsewhere counts more than what is given.
+pub(super) fn read<T>(
+    section: &str,
+    given: &Value,
+    text_of: impl Fn(&str) -> Option<String>,
+) -> Result<(T, Section), SectionError>
 where
     T: DeserializeOwned + Serialize + JsonSchema + Default,
 {
     let Ok(Value::Object(preset)) = serde_json::to_value(T::default()) else {
         return Err(error(section, format!("the section '{section}' has a type that is no struct")));
     };
-    let given = match given {
+    let mut given = match given {
         Value::Null => Map::new(),
         Value::Object(fields) => {
             fields.iter().filter(|(_, it)| !it.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
         }
         other => return Err(error(section, format!("'{section}' must be a map of settings, found {other}"))),
     };
-    if !given.is_empty() {
-        let schema = schema_for!(T).to_value();
-        check_fields(&schema, &schema, &Value::Object(given.clone()), section)?;
-    }
     let over = |fields: &mut dyn Iterator<Item = (&String, &Value)>| {
         let mut all = preset.clone();
         all.extend(fields.map(|(key, value)| (key.clone(), value.clone())));
         serde_json::from_value::<T>(Value::Object(all))
     };
+    for name in preset.keys() {
+        if let Some(text) = text_of(name) {
+            // What type it is to be only the type knows: text first, as it need not look like text.
+            let text_value = Value::from(text.as_str());
+            let json = || serde_json::from_str(&text).unwrap_or_else(|_| text_value.clone());
+            let fits = over(&mut std::iter::once((name, &text_value))).is_ok();
+            given.insert(name.clone(), if fits { text_value } else { json() });
+        }
+    }
+    if !given.is_empty() {
+        let schema = schema_for!(T).to_value();
+        check_fields(&schema, &schema, &Value::Object(given.clone()), section)?;
+    }
     let settings = over(&mut given.iter()).map_err(|err| {
         // What the deserializer says names no field: the one that is wrong alone is it.
         let wrong = given.iter().find_map(|it| Some((it.0, over(&mut std::iter::once(it)).err()?)));

@@ -146,6 +146,24 @@ fn the_section_of_the_settings_is_shown_and_checked() {
 }
 
 #[test]
+fn the_section_is_set_by_options_and_variables_too() {
+    let home = Home::new().config("weather:\n  unit: celsius\n");
+    let warm = "Bern: 70.7 °F, sunny\n";
+    assert_eq!(home.ok(&["--set", "weather.unit=fahrenheit", "run", ",weather Bern"]), warm);
+    let with = |args: &[&str], value: &str| ran(home.command(args).env("BUB_WEATHER_UNIT", value));
+    assert_eq!(with(&["run", ",weather Bern"], "fahrenheit").1, warm);
+    let option = ["--set", "weather.unit=celsius", "run", ",weather Bern"];
+    assert_eq!(with(&option, "fahrenheit").1, "Bern: 21.5 °C, sunny\n", "options count more than variables");
+    let shown = with(&["config", "show", "--set", "weather.file=t.csv"], "fahrenheit").1;
+    assert!(shown.contains("t.csv  (option --set)"), "{shown}");
+    assert!(shown.contains("fahrenheit  (environment variable BUB_WEATHER_UNIT)"), "{shown}");
+    let (_, _, err) = with(&["run", ",echo hi"], "kelvin");
+    assert!(err.contains("did not load: environment variable BUB_WEATHER_UNIT: 'weather.unit': "), "{err}");
+    let (code, _, err) = home.run(&["--set", "weather.unti=x", "run", ",echo hi"]);
+    assert!(code == Some(2) && err.contains("'weather.unti'; did you mean 'weather.unit'?"), "{err}");
+}
+
+#[test]
 fn the_model_is_offered_the_tool_and_told_the_unit() {
     let server = ModelServer::start();
     server.reply(Reply::calls([("c1", "weather", json!({"city": "Bern"}))])).reply(Reply::text("Sunny."));
