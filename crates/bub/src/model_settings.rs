@@ -1,5 +1,6 @@
 //! The model providers and the options of requests, from the settings.
 
+mod cap;
 mod copilot;
 
 use std::{
@@ -11,12 +12,16 @@ use std::{
 use async_trait::async_trait;
 use bub_kernel::{
     environment::Environment,
-    model::{ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, OutputFormat, ProviderTool, ToolChoice},
+    model::{
+        ModelClient, ModelError, ModelInfo, ModelOptions, ModelProvider, ModelSpec, OutputFormat, ProviderTool,
+        ToolChoice,
+    },
 };
 use bub_models::{CodexLogin, CopilotLogin, GrokLogin, Provider, ProviderConfig, ProviderKind, TokenSource, Wire};
 use serde_json::{Map, Value};
+use tokio::sync::OnceCell;
 
-use self::copilot::GhToken;
+use self::{cap::Capped, copilot::GhToken};
 use crate::{
     settings::{Settings, SettingsError},
     windows::Windows,
@@ -78,7 +83,14 @@ impl ModelProvider for ConfiguredProvider {
     }
 
     fn client(&self, model: &str) -> Result<Arc<dyn ModelClient>, ModelError> {
-        self.provider()?.client(model)
+        let spec = ModelSpec { provider: self.name.clone(), model: model.to_owned() };
+        Ok(Arc::new(Capped {
+            inner: self.provider()?.client(model)?,
+            spec,
+            window: self.settings.context_window,
+            windows: Windows::new(&self.settings.paths),
+            limits: OnceCell::new(),
+        }))
     }
 
     async fn list(&self) -> Result<Vec<ModelInfo>, ModelError> {
@@ -94,7 +106,7 @@ fn config(settings: &Settings, name: &str, local: &Arc<dyn Environment>) -> Resu
     let kind: ProviderKind = endpoint.provider.parse().map_err(|err: ModelError| err.to_string())?;
     let mut config = ProviderConfig::new(name, kind);
     if let Some(key) = endpoint.api_key {
-        config.key_source = Some(key.to_string());
+        config.key_source = Some(format!("{} ({})", key.origin, key.secret));
         config.api_key = Some(key.secret.expose().to_owned());
     }
     config.api_base = endpoint.api_base.map(|it| it.url);

@@ -1,4 +1,4 @@
-//! How much fits into models, as providers told when their models were listed: a cache in the home folder.
+//! How much fits into models and answers, as providers told when their models were listed: a cache in the home folder.
 
 use std::{
     collections::BTreeMap,
@@ -8,11 +8,23 @@ use std::{
 };
 
 use bub_kernel::model::{ModelInfo, ModelSpec};
+use serde::{Deserialize, Serialize};
 
 use crate::settings::Paths;
 
 /// The largest file that is read, in bytes: more than 50,000 models.
 const MAX_BYTES: u64 = 4 << 20;
+
+/// What is known of a model.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Limits {
+    /// How many tokens fit into its context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) context_tokens: Option<u64>,
+    /// The most tokens of one answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) output_tokens: Option<u64>,
+}
 
 /// The windows that are known, a file for each provider. It can be deleted at any time.
 #[derive(Clone, Debug)]
@@ -28,8 +40,9 @@ impl Windows {
     /// Keeps what a provider told. That this is not possible is no failure of the listing.
     pub(crate) async fn remember(&self, provider: &str, models: &[ModelInfo]) {
         let Some(path) = self.path(provider) else { return };
-        let windows: BTreeMap<String, u64> =
-            models.iter().filter_map(|it| Some((it.id.clone(), it.context_tokens?))).collect();
+        let limits = |it: &ModelInfo| Limits { context_tokens: it.context_tokens, output_tokens: it.output_tokens };
+        let all = models.iter().map(|it| (it.id.clone(), limits(it)));
+        let windows: BTreeMap<String, Limits> = all.filter(|(_, it)| *it != Limits::default()).collect();
         if windows.is_empty() {
             return;
         }
@@ -49,14 +62,20 @@ impl Windows {
 
     /// The window of a model in tokens, if a listing told it.
     pub(crate) async fn of(&self, spec: &ModelSpec) -> Option<u64> {
-        let (path, model) = (self.path(&spec.provider)?, spec.model.clone());
-        let read = move || -> Option<u64> {
+        self.limits(spec).await.context_tokens
+    }
+
+    /// All that a listing told of a model.
+    pub(crate) async fn limits(&self, spec: &ModelSpec) -> Limits {
+        let Some(path) = self.path(&spec.provider) else { return Limits::default() };
+        let model = spec.model.clone();
+        let read = move || -> Option<Limits> {
             let mut text = String::new();
             File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-            let windows: BTreeMap<String, u64> = serde_json::from_str(&text).ok()?;
+            let windows: BTreeMap<String, Limits> = serde_json::from_str(&text).ok()?;
             windows.get(&model).copied()
         };
-        tokio::task::spawn_blocking(read).await.ok().flatten()
+        tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or_default()
     }
 
     /// The file of a provider; none for a name that is no file's.

@@ -82,7 +82,7 @@ pub(crate) const MAX_TOKENS: Setting = setting(
     "BUB_MAX_TOKENS",
     Kind::Whole(1, u32::MAX as u64),
     Preset::Value("16384"),
-    "The most tokens that the model may write in one step.",
+    "The most tokens that the model may write in one step; less where `bub models` has told that it writes less, or that less fits into half of its window.",
 );
 pub(crate) const MODEL_TIMEOUT_SECONDS: Setting = setting(
     "model_timeout_seconds",

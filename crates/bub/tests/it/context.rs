@@ -137,7 +137,7 @@ async fn the_window_that_a_listing_told_is_remembered() {
     let app = folders.app(crate::bench::With(|_: &mut bub_kernel::plugin::Registry| {}));
     let provider = app.runtime().providers().iter().find(|it| it.name() == "openrouter").unwrap().clone();
     assert_eq!(provider.list().await.unwrap().len(), 2);
-    assert_eq!(fs::read_to_string(&cache).unwrap(), r#"{"small":2000}"#);
+    assert_eq!(fs::read_to_string(&cache).unwrap(), r#"{"small":{"context_tokens":2000}}"#);
     assert_eq!(window(&folders).await.as_deref(), Some("2000"));
     fs::write(&cache, "not json").unwrap();
     assert_eq!(window(&folders).await, None);
