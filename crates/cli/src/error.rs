@@ -8,7 +8,7 @@ use bub::{
     settings::SettingsError,
 };
 
-use crate::output::note;
+use crate::{output::note, terminal::safe::safe};
 
 /// The turn failed.
 const FAILED: u8 = 1;
@@ -53,7 +53,7 @@ pub(crate) fn report(err: &anyhow::Error) -> ExitCode {
 
 /// Prints an error with its causes and a hint.
 pub(crate) fn tell(err: &anyhow::Error) {
-    note(&format!("error: {}", message(err)));
+    note(&format!("error: {}", safe(&message(err))));
     if let Some(hint) = hint(err) {
         note(&format!("hint: {hint}"));
     }
@@ -62,9 +62,16 @@ pub(crate) fn tell(err: &anyhow::Error) {
 /// The message with its causes, without those that only repeat it.
 pub(crate) fn message(err: &anyhow::Error) -> String {
     let mut text = err.to_string();
+    if matches!(err.downcast_ref(), Some(TurnError::Model(_))) {
+        // It is told whole; below it is only how the client came to know.
+        return text;
+    }
     for cause in err.chain().skip(1) {
         let cause = cause.to_string();
         if !text.contains(&cause) {
+            if text.ends_with('.') && !text.ends_with("..") {
+                text.pop();
+            }
             text.push_str(": ");
             text.push_str(&cause);
         }

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use bub::{
     App, Builder,
     kernel::{
-        model::{ModelInfo, ModelProvider, ModelSpec},
+        model::{ModelError, ModelInfo, ModelProvider, ModelSpec},
         text::thousands,
         turn::TurnError,
     },
@@ -54,7 +54,12 @@ async fn list(app: &App, args: &ModelsArgs) -> Result<ExitCode> {
     let provider = found.ok_or_else(|| {
         UsageError(format!("there is no model provider '{name}'; there are {}", names(app).join(", ")))
     })?;
-    let mut models = provider.list().await.map_err(TurnError::from)?;
+    let mut models = provider.list().await.map_err(|err| match err {
+        ModelError::Rejected { status: Some(404), .. } => {
+            anyhow!("{err}; no models are listed at that address: check api_base, or name a model all the same")
+        }
+        err => TurnError::from(err).into(),
+    })?;
     if let Some(text) = &args.filter {
         let text = text.to_lowercase();
         models.retain(|it| {

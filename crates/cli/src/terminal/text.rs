@@ -9,7 +9,10 @@ use bub::kernel::{
 };
 use serde_json::Value;
 
-use super::{Printer, WRITE_EVERY, safe::safe_line};
+use super::{
+    Printer, WRITE_EVERY,
+    safe::{safe, safe_line},
+};
 use crate::output;
 
 /// The most characters of a call's line.
@@ -111,7 +114,8 @@ impl TextPrinter {
         if self.is_live {
             self.end_line()?;
         }
-        output::note(&if self.color { format!("\x1b[2m{line}\x1b[0m") } else { line.to_owned() });
+        let line = safe(line);
+        output::note(&if self.color { format!("\x1b[2m{line}\x1b[0m") } else { line.into_owned() });
         Ok(())
     }
 }
@@ -138,7 +142,8 @@ impl Printer for TextPrinter {
                 self.aside(&format!("  │ {}", one_line(text.trim_end(), MAX_CALL_CHARS)))
             }
             TurnEvent::Text(delta) if self.is_live => {
-                let delta = self.rest(delta).to_owned();
+                // A line end that is cut in two comes again as its second half.
+                let delta = safe(self.rest(delta).trim_end_matches('\r')).into_owned();
                 self.waiting.push_str(&delta);
                 if self.written.elapsed() >= WRITE_EVERY || self.waiting.len() >= MAX_WAITING_BYTES {
                     self.flush()?;
@@ -185,6 +190,8 @@ impl Printer for TextPrinter {
     fn finished(&mut self, result: &TurnResult) -> io::Result<()> {
         if self.is_live {
             self.end_line()?;
+        } else if output::is_terminal() {
+            output::line(&safe(&result.answer))?;
         } else {
             output::line(&result.answer)?;
         }

@@ -145,6 +145,22 @@ fn r153_ctrl_c_stops_the_turn_then_clears_the_line_then_leaves() {
 }
 
 #[test]
+fn words_of_a_model_do_not_drive_the_terminal() {
+    let server = ModelServer::start();
+    let words = json!({"error": {"message": "no\u{1b}[2Jscreen"}}).to_string();
+    server.reply(Reply::text("a\u{1b}[2Jb\r\nc\u{9b}31md")).reply(Reply::status(400).body(words));
+    let home = TestHome::with_model(&server);
+    let mut pty = Pty::start(&home, &["chat"]);
+    pty.prompt();
+    pty.keys("hi\r");
+    pty.shows("a␛[2Jb\r\nc\u{fffd}31md");
+    pty.prompt();
+    pty.keys("more\r");
+    pty.shows("no␛[2Jscreen");
+    pty.prompt();
+}
+
+#[test]
 fn r154_ctrl_c_on_typed_text_stops_nothing() {
     let home = TestHome::new();
     let mut pty = Pty::start(&home, &["chat"]);

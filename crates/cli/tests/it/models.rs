@@ -65,6 +65,43 @@ fn a_model_is_tried_with_short_questions() {
 }
 
 #[test]
+fn a_model_that_has_answered_is_not_waited_for() {
+    let server = ModelServer::with(|it| match it.body.to_string().contains("image_url") {
+        true => Reply::status(500).header("retry-after", "30").body("boom"),
+        false => Reply::text("pong"),
+    });
+    let home = TestHome::with_model(&server);
+    let ran = home.run(&["models", "test"]);
+    let line = ran.out.lines().find(|it| it.starts_with("images")).unwrap_or_default();
+    assert!(line.contains("does not work: the provider failed (HTTP 500): boom"), "{} {}", ran.out, ran.err);
+    let n_images = server.requests().iter().filter(|it| it.body.to_string().contains("image_url")).count();
+    assert_eq!(n_images, 1);
+}
+
+#[test]
+fn answers_ask_for_no_more_than_a_listed_model_writes() {
+    let server = ModelServer::with(|it| match it.method.as_str() {
+        "GET" => Reply::json(&json!({"data": [
+            {"id": "short", "context_length": 200_000, "max_output_tokens": 4096},
+            {"id": "small", "context_length": 8192},
+            {"id": "large", "context_length": 200_000, "max_output_tokens": 64_000},
+        ]})),
+        _ => Reply::text("hi"),
+    });
+    let home = TestHome::with_model(&server);
+    let asked = |args: &[&str]| {
+        home.run(&[&["run", "hi"], args].concat()).ok();
+        server.chats().last().unwrap().body["max_completion_tokens"].clone()
+    };
+    assert_eq!(asked(&["--model", "openai:short"]), 16_384, "nothing is known yet");
+    home.run(&["models"]).ok();
+    for (model, expected) in [("short", 4096), ("small", 4096), ("large", 16_384), ("other", 16_384)] {
+        assert_eq!(asked(&["--model", &format!("openai:{model}")]), expected, "{model}");
+    }
+    assert_eq!(asked(&["--model", "openai:other", "--set", "context.window=2000"]), 1000);
+}
+
+#[test]
 fn a_model_that_does_not_answer_is_asked_once() {
     let server = ModelServer::start();
     server.reply(Reply::status(404).body(r#"{"error":{"message":"no such model"}}"#));

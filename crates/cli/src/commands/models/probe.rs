@@ -8,7 +8,7 @@ use std::{
 
 use bub::kernel::{
     message::{Media, MediaKind, MediaSource, Message, Part, Role, TokenUsage, ToolCallRequest},
-    model::{ModelClient, ModelError, ModelEvent, ModelOptions, ModelRequest},
+    model::{ModelClient, ModelEvent, ModelOptions, ModelRequest},
     tool::{Exposure, ToolSpec},
     turn::RunId,
 };
@@ -61,7 +61,7 @@ pub(super) async fn probe(
     mut tell: impl FnMut(&Finding) -> io::Result<()>,
 ) -> io::Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let said = ask(client, request(model, "Answer with the one word: pong", None)).await;
+    let said = ask(client, request(model, "Answer with the one word: pong", None), true).await;
     let streaming = said.as_ref().ok().map(|it| it.pieces);
     let text = finding("text", said, |said| {
         let cost = said.usage.map(|it| format!(", {} + {} tokens", it.input_tokens, it.output_tokens));
@@ -84,7 +84,7 @@ pub(super) async fn probe(
 
     let mut with_tool = request(model, "Call the tool `report` with the word pong.", None);
     with_tool.tools.push(Arc::new(report_tool()));
-    let tools = finding("tools", ask(client, with_tool).await, |said| match said.calls.first() {
+    let tools = finding("tools", ask(client, with_tool, false).await, |said| match said.calls.first() {
         Some(call) if call.name == "report" => Ok(format!("report({})", shown(&call.arguments))),
         Some(call) => Err(format!("it called '{}', which was not on offer", shown(&call.name))),
         None => Err(format!("it called nothing and said '{}'", shown(&said.text))),
@@ -95,7 +95,7 @@ pub(super) async fn probe(
     let source = MediaSource::Data(RED_SQUARE.to_owned());
     let square = Media { kind: MediaKind::Image, media_type: "image/png".to_owned(), source };
     let seeing = request(model, "Which colour is this square? Answer with one word.", Some(square));
-    let images = finding("images", ask(client, seeing).await, |said| {
+    let images = finding("images", ask(client, seeing, false).await, |said| {
         let text = said.text.trim();
         if text.to_lowercase().contains("red") {
             Ok(format!("'{}'", shown(text)))
@@ -121,10 +121,10 @@ struct Said {
 
 fn finding(
     what: &'static str,
-    said: Result<Said, ModelError>,
+    said: Result<Said, String>,
     judge: impl FnOnce(&Said) -> Result<String, String>,
 ) -> Finding {
-    match said.map_err(|err| err.to_string()).and_then(|it| judge(&it)) {
+    match said.and_then(|it| judge(&it)) {
         Ok(seen) => Finding { what, seen, error: None },
         Err(error) => Finding { what, seen: String::new(), error: Some(error) },
     }
@@ -160,13 +160,16 @@ fn report_tool() -> ToolSpec {
     }
 }
 
-async fn ask(client: &dyn ModelClient, request: ModelRequest) -> Result<Said, ModelError> {
+/// Asks one question. A model that has answered another one is not waited for: what it fails at now, it will
+/// fail at again.
+async fn ask(client: &dyn ModelClient, request: ModelRequest, may_wait: bool) -> Result<Said, String> {
     let started = Instant::now();
     let asking = async {
         let mut said = Said::default();
-        let mut stream = client.stream(&request).await?;
+        let mut stream = client.stream(&request).await.map_err(|err| err.to_string())?;
         while let Some(event) = stream.next().await {
-            match event? {
+            match event.map_err(|err| err.to_string())? {
+                ModelEvent::Retry { reason, .. } if !may_wait => return Err(reason),
                 ModelEvent::Text(delta) | ModelEvent::Refusal(delta) => {
                     said.text.push_str(&delta);
                     said.pieces += 1;
@@ -181,6 +184,6 @@ async fn ask(client: &dyn ModelClient, request: ModelRequest) -> Result<Said, Mo
     };
     match tokio::time::timeout(PATIENCE, asking).await {
         Ok(said) => said,
-        Err(_) => Err(ModelError::Timeout(format!("no complete answer within {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(format!("no complete answer within {} s", PATIENCE.as_secs())),
     }
 }
