@@ -192,6 +192,10 @@ impl Step<'_> {
         if let Some(flaw) = &flaw {
             self.sink.send(TurnEvent::Notice(flaw.clone())).await;
         }
+        if let Some(FinishReason::Other(reason)) = answer.finish.as_ref().filter(|_| answer.words().trim().is_empty()) {
+            let notice = format!("the model stopped without an answer, for the reason '{reason}'");
+            self.sink.send(TurnEvent::Notice(notice)).await;
+        }
         let text = answer.words().to_owned();
         self.sink.send(TurnEvent::Final { text: text.clone(), ok: true }).await;
         let paused = answer.finish == Some(FinishReason::Pause);
@@ -474,7 +478,10 @@ impl Step<'_> {
                 }
                 ModelEvent::Usage(usage) => answer.usage = Some(usage),
                 ModelEvent::Retry { wait, reason } => {
-                    let notice = format!("{reason}; trying again in {:.1} s", wait.as_secs_f64());
+                    let notice = match wait.as_secs_f64() {
+                        0.0 => format!("{reason}; trying again"),
+                        seconds => format!("{reason}; trying again in {seconds:.1} s"),
+                    };
                     answer.attempts.push(json!({"model": asked, "error": reason, "wait_seconds": wait.as_secs_f64()}));
                     self.sink.send(TurnEvent::Notice(notice)).await;
                 }

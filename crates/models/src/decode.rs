@@ -120,6 +120,7 @@ impl Decoder {
         }
         Err(ModelError::Incomplete(match self.n_events {
             0 => "the provider sent an empty reply".into(),
+            1 => "the stream ended after 1 event without its finish".into(),
             n => format!("the stream ended after {n} events without its finish"),
         }))
     }

@@ -13,6 +13,10 @@ use crate::wire::{Asked, Wire};
 /// What stands for the result of a call that was cut off before it had one.
 pub(crate) const INTERRUPTED: &str = "interrupted: the call ended without a result";
 
+/// What stands before an answer that nobody asked for, as after a handoff: services and the templates of
+/// models want a person's message first.
+pub(crate) const OPENING: &str = "[the conversation begins here]";
+
 /// One entry of the conversation.
 #[derive(Debug)]
 pub(crate) enum Said<'a> {

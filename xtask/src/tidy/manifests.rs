@@ -33,7 +33,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { folder: "crates/code", uses: &["bub-kernel"], budget: 6_000 },
     // A wire costs some 900 lines, most of them for what its servers refuse or do differently. Logins are an
     // eighth of it: the files of tokens, how they are renewed, and what is asked of each service.
-    Layer { folder: "crates/models", uses: &["bub-kernel"], budget: 9_500 },
+    Layer { folder: "crates/models", uses: &["bub-kernel"], budget: 10_000 },
     // Most of it keeps tapes: the index, recovery, verifying and repairing, media. The rest are environments:
     // this machine, and what a command leads to.
     Layer { folder: "crates/host", uses: &["bub-kernel"], budget: 9_000 },

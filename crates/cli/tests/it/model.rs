@@ -185,6 +185,9 @@ fn r170_an_answer_without_words_is_told_and_not_asked_for_again() {
     assert_eq!(output.ok().trim(), "");
     assert!(told.contains("the model gave no answer"), "{told}");
     assert_eq!(server.chats().len(), 1);
+    server.reply(Reply::text("").finish("odd_reason"));
+    let told = home.run(&["run", "hi"]).err;
+    assert!(told.contains("the model stopped without an answer, for the reason 'odd_reason'"), "{told}");
     // A command that prints nothing is no such case.
     let output = home.run(&["run", ",bash cmd=true"]);
     assert!(!output.err.contains("no answer"), "{}", output.err);

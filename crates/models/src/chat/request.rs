@@ -228,7 +228,14 @@ fn messages<'a>(asked: &Asked<'a>, dialect: &Dialect) -> Result<Vec<WireMessage<
                 bridge(&mut wire, dialect);
                 wire.push(WireMessage::new(Role::User, user(&parts)?));
             }
-            Said::Assistant(answer) => wire.extend(assistant(answer, dialect)),
+            Said::Assistant(answer) => {
+                let is_first = wire.iter().all(|it| it.role == Role::System.as_str());
+                if let Some(said) = assistant(answer, dialect) {
+                    let opening =
+                        is_first.then(|| WireMessage::new(Role::User, Content::Text(history::OPENING.into())));
+                    wire.extend(opening.into_iter().chain([said]));
+                }
+            }
             Said::Results(results) => add_results(&results, dialect, &mut wire)?,
         }
     }

@@ -174,6 +174,10 @@ fn contents<'a>(said: &'a [Said<'a>], model: &str) -> Result<Vec<Content<'a>>, M
             Said::Results(results) => contents.results(results)?,
         }
     }
+    if contents.list.first().is_some_and(|it| it.role == "model") {
+        let opening = WirePart::Text { text: history::OPENING.into() };
+        contents.list.insert(0, Content { role: "user", parts: vec![opening] });
+    }
     Ok(contents.list)
 }
 

@@ -25,9 +25,6 @@ use crate::{
 
 use super::{HIDDEN_THINKING, TEXT, THINKING};
 
-/// What stands before an answer that nobody asked for: the API wants a person's message first.
-const OPENING: &str = "[the conversation begins here]";
-
 /// The types of pictures that are taken, and how each begins in base64.
 const PICTURES: [(&str, &str); 4] =
     [("image/png", "iVBORw0KGgo"), ("image/jpeg", "/9j/"), ("image/gif", "R0lGOD"), ("image/webp", "UklGR")];
@@ -124,7 +121,9 @@ impl<'a> Layout<'a> {
         }
         layout.settle(true);
         if layout.messages.first().is_some_and(|it| it.role == Speaker::Assistant) {
-            layout.messages.insert(0, WireMessage { role: Speaker::User, content: vec![Block::text(OPENING)] });
+            layout
+                .messages
+                .insert(0, WireMessage { role: Speaker::User, content: vec![Block::text(history::OPENING)] });
         }
         Ok(layout)
     }

@@ -347,6 +347,15 @@ async fn models_that_want_their_thinking_get_it_also_when_others_answered() {
 }
 
 #[tokio::test]
+async fn an_answer_that_nobody_asked_for_does_not_come_first() {
+    let mut it = request(vec![assistant("", &["c"]), result("c", "r")]);
+    it.system = Some("s".into());
+    let sent = body(ProviderKind::OpenAiCompatible, &it).await;
+    let roles: Vec<_> = sent["messages"].as_array().unwrap().iter().map(|it| it["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool"]);
+}
+
+#[tokio::test]
 async fn r182_messages_that_say_nothing_are_left_out() {
     let thought = Message::parts(Role::Assistant, vec![Part::Reasoning("hm".into()), Part::Text(String::new())]);
     let messages = vec![Message::text(Role::System, ""), user("a"), assistant("", &[]), thought, user(""), user("b")];

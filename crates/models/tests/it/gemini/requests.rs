@@ -41,6 +41,13 @@ async fn refusal(edit: impl FnOnce(&mut ModelRequest)) -> String {
 }
 
 #[tokio::test]
+async fn an_answer_that_nobody_asked_for_does_not_come_first() {
+    let sent = body(&request(vec![Message::text(Role::Assistant, "a"), Message::text(Role::User, "b")])).await;
+    let roles: Vec<_> = sent["contents"].as_array().unwrap().iter().map(|it| it["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "model", "user"]);
+}
+
+#[tokio::test]
 async fn requests_have_the_key_the_path_and_the_plain_fields() {
     let server = ModelServer::with(|_| stream([stop("STOP")]));
     let mut it = hello();
