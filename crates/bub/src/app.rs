@@ -114,12 +114,6 @@ impl Builder {
         &self.workspace
     }
 
-    /// Whether there are plugins.
-    #[must_use]
-    pub fn has_plugins(&self) -> bool {
-        !self.plugins.is_empty()
-    }
-
     /// Sets the handlers of typed events; those of plugins come before them.
     #[must_use]
     pub fn events(self, events: EventBus) -> Self {

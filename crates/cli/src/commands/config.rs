@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bub::{Builder, kernel::similar::close_matches};
+use bub::{BuildError, Builder, kernel::similar::close_matches, settings::SettingsError};
 use serde_json::json;
 
 use crate::{args::ConfigCommand, output};
@@ -13,11 +13,13 @@ pub(crate) fn run(command: ConfigCommand, builder: Builder) -> Result<ExitCode> 
     let ConfigCommand::Show { json } = command;
     let settings = builder.settings().clone();
     let mut shown = settings.shown();
-    if builder.has_plugins() {
-        // What plugins are set to is known when they have read it.
-        shown.extend(builder.build()?.plugin_settings());
-    } else {
-        settings.check_sections(&[])?;
+    // What plugins are set to is known when they have read it. What else is wrong is told below, where it
+    // can be compared with what is set.
+    let mut problem = None;
+    match builder.build() {
+        Ok(app) => shown.extend(app.plugin_settings()),
+        Err(BuildError::Settings(err @ SettingsError::UnknownKey { .. })) => return Err(err.into()),
+        Err(err) => problem = Some(err),
     }
     let width = shown.iter().map(|it| it.key.len()).max().unwrap_or_default();
     let mut text = String::new();
@@ -42,5 +44,5 @@ pub(crate) fn run(command: ConfigCommand, builder: Builder) -> Result<ExitCode> 
             near.first().map(|it| format!("; did you mean '{it}'?")).unwrap_or_default()
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    problem.map_or(Ok(ExitCode::SUCCESS), |err| Err(err.into()))
 }

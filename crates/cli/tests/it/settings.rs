@@ -55,6 +55,10 @@ fn slips_in_a_provider_are_told_with_their_line() {
     let expected = "config.yml:4: providers.local.apibase has no effect (did you mean api_base?)";
     assert!(ran.code == Some(0) && ran.err.contains(expected), "{}", ran.err);
     assert!(ran.err.contains("'mdoel' (line 5 of ") && ran.err.contains("; did you mean 'model'?"), "{}", ran.err);
+    home.config("client_args: {timeout: -1}\nmax_steps: 7\n");
+    let ran = home.run(&["config", "show"]);
+    assert!(ran.code == Some(2) && ran.out.contains("max_steps "), "what is set is shown all the same: {}", ran.out);
+    assert!(ran.err.contains("config.yml:1: client_args.timeout must be a number of seconds"), "{}", ran.err);
     home.config("providers:\n  local:\n    type: ollama\n    api_format: chatt\n");
     let err = home.run(&["run", ",echo"]).failed(2);
     let expected =
