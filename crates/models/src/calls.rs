@@ -34,10 +34,45 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
+    /// The last piece of the arguments, while each piece begins with the one before it: some providers send
+    /// all that there is every time.
+    whole: Whole,
     metadata: Map<String, Value>,
 }
 
+#[derive(Debug, Default)]
+enum Whole {
+    #[default]
+    Nothing,
+    Piece(String),
+    /// The pieces are just pieces.
+    No,
+}
+
 impl Call {
+    /// Takes in more of the arguments; false when they only repeat what has come.
+    fn add_arguments(&mut self, more: &str) -> bool {
+        if more.is_empty() || same_object(more, &self.arguments) {
+            return false;
+        }
+        self.whole = match std::mem::take(&mut self.whole) {
+            Whole::Nothing => Whole::Piece(more.to_owned()),
+            Whole::Piece(last) if more.starts_with(&last) => Whole::Piece(more.to_owned()),
+            Whole::Piece(_) | Whole::No => Whole::No,
+        };
+        self.arguments.push_str(more);
+        true
+    }
+
+    /// The arguments, taken for pieces unless only the last piece makes sense.
+    fn take_arguments(&mut self) -> String {
+        let arguments = std::mem::take(&mut self.arguments);
+        match std::mem::take(&mut self.whole) {
+            Whole::Piece(last) if !is_object(&arguments) && is_object(&last) => last,
+            _ => arguments,
+        }
+    }
+
     /// Takes in a name, or more of it: some providers send it in pieces, some with every piece, some as far
     /// as it has come.
     fn add_name(&mut self, name: String) {
@@ -47,11 +82,22 @@ impl Call {
 
     /// Whether the arguments are a whole object.
     fn is_complete(&self) -> bool {
-        let arguments = self.arguments.trim();
-        arguments.starts_with('{')
-            && arguments.ends_with('}')
-            && serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok()
+        is_object(&self.arguments)
     }
+}
+
+/// Whether a text is one JSON object.
+fn is_object(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with('{') && text.ends_with('}') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// Whether a piece is the same JSON object as all that came, however it is written. A piece is only read when
+/// it may be: reading everything for each piece would cost quadratic time.
+fn same_object(piece: &str, all: &str) -> bool {
+    let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
+    let may_be = piece.len() > all.len() / 4 && all.trim_end().ends_with('}') && is_object(piece);
+    may_be && object(all).is_some_and(|all| object(piece) == Some(all))
 }
 
 impl Calls {
@@ -89,11 +135,11 @@ impl Calls {
         if let Some(name) = name {
             call.add_name(name);
         }
-        call.arguments.push_str(&arguments);
+        let is_more = call.add_arguments(&arguments);
         if let Some((key, value)) = metadata {
             call.metadata.insert(key.to_owned(), value);
         }
-        if is_new || !arguments.is_empty() {
+        if is_new || is_more {
             out.push_back(ModelEvent::ToolCallDelta { id: call.id.clone(), name: call.name.clone(), delta: arguments });
         }
         Ok(())
@@ -154,7 +200,9 @@ impl Calls {
     pub(crate) fn release(&mut self, unique: &str) -> Vec<ToolCallRequest> {
         let mut done: Vec<ToolCallRequest> = Vec::with_capacity(self.0.len());
         for (n, call) in std::mem::take(&mut self.0).into_iter().enumerate() {
-            let Call { mut id, name, mut arguments, metadata, .. } = call;
+            let mut call = call;
+            let mut arguments = call.take_arguments();
+            let Call { mut id, name, metadata, .. } = call;
             if id.is_empty() || done.iter().any(|it| it.id == id) {
                 id = format!("call_{}_{n}", unique.trim_start_matches("run-"));
             }
@@ -268,6 +316,29 @@ mod tests {
             ]),
             &[("call_7_0", "x", r#"{"n":1}"#), ("call_7_1", "x", r#"{"n":2}"#)],
         );
+    }
+
+    #[test]
+    fn arguments_that_come_again_are_not_doubled() {
+        let whole = r#"{"a": 1}"#;
+        for pieces in [
+            &[whole, whole, whole][..],
+            &["{", r#"{"a""#, whole],
+            &[r#"{"a""#, ": 1}", whole],
+            &[r#"{"a""#, ": 1}", r#"{"a":1}"#],
+            &["", whole, ""],
+        ] {
+            let first = json!({"index": 0, "id": "c", "function": {"name": "x", "arguments": ""}});
+            let more = pieces.iter().map(|it| json!({"index": 0, "function": {"arguments": it}}));
+            check(std::iter::once(first).chain(more).collect(), &[("c", "x", whole)]);
+        }
+        // What only looks like it.
+        for (pieces, expected) in
+            [([r#"{"a":"#, r#"{"a":1}}"#], r#"{"a":{"a":1}}"#), ([r#"{"a":1}"#, r#"{"a":2}"#], r#"{"a":1}{"a":2}"#)]
+        {
+            let pieces = pieces.map(|it| json!({"index": 0, "id": "c", "function": {"name": "x", "arguments": it}}));
+            check(pieces.into_iter().collect(), &[("c", "x", expected)]);
+        }
     }
 
     #[test]
