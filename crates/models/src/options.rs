@@ -1,5 +1,7 @@
 //! What the requests of all wires have in common.
 
+use std::borrow::Cow;
+
 use bub_kernel::model::{ModelError, ProviderTool};
 use serde::{Serialize, Serializer, de::IgnoredAny, ser::SerializeMap};
 use serde_json::{Map, Value};
@@ -59,6 +61,41 @@ impl<T: Serialize, M: Serialize> Serialize for Body<T, M> {
 pub(crate) fn object_text(arguments: &str) -> &str {
     let is_object = arguments.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(arguments).is_ok();
     if is_object { arguments } else { "{}" }
+}
+
+/// What a schema of parameters may not have at its top level.
+const COMBINED: [&str; 5] = ["anyOf", "oneOf", "allOf", "not", "enum"];
+
+/// A tool's parameters as services take them: an object with properties, and no alternatives at the top level,
+/// for which they refuse the whole request. What a schema says with alternatives is still checked when the
+/// tool is called.
+pub(crate) fn parameters(schema: &Value) -> Cow<'_, Value> {
+    let is_plain = schema.as_object().is_some_and(|it| {
+        it.get("type").is_some_and(|it| *it == "object")
+            && it.get("properties").is_some_and(Value::is_object)
+            && !COMBINED.iter().any(|key| it.contains_key(*key))
+    });
+    if is_plain {
+        return Cow::Borrowed(schema);
+    }
+    let mut fields = schema.as_object().cloned().unwrap_or_default();
+    let mut properties = match fields.remove("properties") {
+        Some(Value::Object(properties)) => properties,
+        _ => Map::new(),
+    };
+    for key in COMBINED {
+        let branches = fields.remove(key);
+        for branch in branches.iter().filter_map(Value::as_array).flatten() {
+            for (name, schema) in branch.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                properties.entry(name.clone()).or_insert_with(|| schema.clone());
+            }
+        }
+    }
+    let mut plain =
+        Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), properties.into())]);
+    fields.remove("type");
+    plain.extend(fields);
+    Cow::Owned(plain.into())
 }
 
 /// A schema for an answer as OpenAI's wires take it, and whether it can be kept to strictly: then every object
@@ -136,6 +173,22 @@ pub(crate) fn refused(wire: Wire, what: &str) -> ModelError {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn parameters_are_a_plain_object() {
+        let plain = json!({"type": "object", "properties": {"a": {}}, "required": ["a"]});
+        assert!(matches!(parameters(&plain), Cow::Borrowed(_)));
+        let empty = json!({"type": "object", "properties": {}});
+        for odd in [json!({}), json!({"type": "object"}), json!({"properties": {}}), json!(true), json!({"enum": [1]})]
+        {
+            assert_eq!(*parameters(&odd), empty, "{odd}");
+        }
+        let either = json!({"$defs": {"x": {}}, "properties": {"a": {"type": "string"}}, "anyOf": [
+            {"required": ["a"]}, {"properties": {"a": {}, "b": {"type": "integer"}}, "required": ["b"]}]});
+        let expected = json!({"type": "object", "$defs": {"x": {}},
+            "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}});
+        assert_eq!(*parameters(&either), expected);
+    }
 
     #[test]
     fn schemas_are_strict_where_they_can_be() {

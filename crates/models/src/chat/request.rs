@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     history::{self, Answer, CallResult, Said},
-    options::{Body, answer_schema, finite, merge, object_text, refused, unsupported},
+    options::{Body, answer_schema, finite, merge, object_text, parameters, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -127,13 +127,16 @@ enum WireTool<'a> {
 struct WireFunction<'a> {
     name: String,
     description: &'a str,
-    parameters: &'a Value,
+    parameters: Cow<'a, Value>,
 }
 
 impl<'a> WireTool<'a> {
     fn new(spec: &'a ToolSpec) -> Self {
-        let function =
-            WireFunction { name: spec.alias(), description: &spec.description, parameters: &spec.parameters };
+        let function = WireFunction {
+            name: spec.alias(),
+            description: &spec.description,
+            parameters: parameters(&spec.parameters),
+        };
         Self::Function { r#type: "function", function }
     }
 }

@@ -14,7 +14,7 @@ use super::SIGNATURE;
 use crate::{
     errors,
     history::{self, Answer, CallResult, Piece, Said},
-    options::{Body, finite, merge, refused, unsupported},
+    options::{Body, finite, merge, parameters, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -352,12 +352,16 @@ enum WireTool<'a> {
 struct Declaration<'a> {
     name: String,
     description: &'a str,
-    parameters_json_schema: &'a Value,
+    parameters_json_schema: Cow<'a, Value>,
 }
 
 impl<'a> Declaration<'a> {
     fn new(spec: &'a ToolSpec) -> Self {
-        Self { name: spec.alias(), description: &spec.description, parameters_json_schema: &spec.parameters }
+        Self {
+            name: spec.alias(),
+            description: &spec.description,
+            parameters_json_schema: parameters(&spec.parameters),
+        }
     }
 }
 

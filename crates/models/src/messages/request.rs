@@ -185,7 +185,7 @@ enum WireTool<'a> {
     Function {
         name: String,
         description: &'a str,
-        input_schema: &'a Value,
+        input_schema: Cow<'a, Value>,
     },
     /// One of the provider's own.
     Native(Cow<'a, Value>),
@@ -193,7 +193,11 @@ enum WireTool<'a> {
 
 impl<'a> WireTool<'a> {
     fn new(spec: &'a ToolSpec) -> Self {
-        Self::Function { name: spec.alias(), description: &spec.description, input_schema: &spec.parameters }
+        Self::Function {
+            name: spec.alias(),
+            description: &spec.description,
+            input_schema: options::parameters(&spec.parameters),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     history::{self, Answer, CallResult, Piece, Said},
-    options::{Body, answer_schema, finite, merge, object_text, refused, unsupported},
+    options::{Body, answer_schema, finite, merge, object_text, parameters, refused, unsupported},
     wire::{Asked, Wire},
 };
 
@@ -188,7 +188,7 @@ enum WireTool<'a> {
         r#type: &'static str,
         name: String,
         description: &'a str,
-        parameters: &'a Value,
+        parameters: Cow<'a, Value>,
         /// Always sent: without it, servers make the schema strict, which it need not be fit for.
         strict: bool,
     },
@@ -204,7 +204,7 @@ impl<'a> WireTool<'a> {
             r#type: "function",
             name: spec.alias(),
             description: &spec.description,
-            parameters: &spec.parameters,
+            parameters: parameters(&spec.parameters),
             strict: false,
         }
     }
