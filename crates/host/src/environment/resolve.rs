@@ -23,7 +23,12 @@ pub(super) fn resolve(
     let workspace = workspace.ok_or_else(|| EnvironmentError::NoWorkspace(path.to_owned()))?;
     let joined = Path::new(workspace.as_str()).join(path);
     // Whatever uses a path that leads nowhere will say what is wrong with it.
-    to_env_path(files::follow(&joined).unwrap_or(joined))
+    let mut found = files::follow(&joined).unwrap_or(joined).into_os_string();
+    if path.ends_with('/') && found != "/" {
+        // It names a folder and no file, which whatever uses the path has to see.
+        found.push("/");
+    }
+    to_env_path(found.into())
 }
 
 /// Checks a workspace.

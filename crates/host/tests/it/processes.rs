@@ -107,6 +107,7 @@ fn paths_are_resolved_against_home_and_workspace() {
         ("link/new.txt", format!("{root}/real/new.txt")),
         ("link/inner/../../x", format!("{root}/x")),
         ("loop/x", format!("{root}/loop/x")),
+        ("link/new/", format!("{root}/real/new/")),
         ("~user", format!("{root}/~user")),
         ("/a/../b//c", "/a/../b//c".into()),
         ("~", "/home/someone".into()),

@@ -294,6 +294,12 @@ async fn write_makes_folders_and_writes_exactly_the_content() {
         assert_eq!(ws.read("a/b/f.txt"), content.as_bytes());
     }
     assert_eq!(std::fs::read_dir(ws.path("a/b")).unwrap().count(), 1);
+    // A path that ends with a slash names a folder, whether it is there or not.
+    for path in ["a/b/", "new/", "a/b/f.txt/"] {
+        let err = ws.fs_write(json!({"path": path, "content": "x"})).await.unwrap_err();
+        assert!(err.cause().contains("ends with `/` and so names a directory"), "{path}: {}", err.cause());
+    }
+    assert!(!ws.path("new").exists());
 }
 
 #[tokio::test]
