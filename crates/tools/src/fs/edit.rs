@@ -3,8 +3,8 @@
 use bub_kernel::{environment::EnvironmentError, text::human_size, tool::prelude::*};
 
 use super::{
-    FileLocks,
-    lines::{is_crlf_throughout, line_start, to_crlf, to_lf},
+    FileLocks, alike,
+    lines::{has_lone_lf, is_crlf_throughout, line_start, to_crlf, to_lf},
     text::{BOM, check_head, count, invalid_at, quoted},
 };
 
@@ -29,7 +29,7 @@ pub struct EditArgs {
 /// Replaces text in a file and changes no other byte.
 ///
 /// In a file whose line ends are `\r\n` throughout, an `old` that does not occur is tried once more
-/// with such line ends, and what replaces a piece of one line gets them too.
+/// with such line ends, and what replaces a piece of one line gets them too. No line end is cut in two.
 #[derive(Clone, Debug, Default)]
 pub struct FsEdit {
     locks: FileLocks,
@@ -109,7 +109,8 @@ impl Edit {
         let from = first_byte(text, old, start)?;
         let tail = text.get(from..).unwrap_or_default();
         let is_crlf = is_crlf_throughout(text);
-        let n_places = tail.matches(old).count();
+        // Where all line ends are CRLF, a lone LF could only be found as the second half of one.
+        let n_places = if is_crlf && has_lone_lf(old) { 0 } else { tail.matches(old).count() };
         if n_places > 0 {
             // A piece of one line says nothing about line ends, so those of the file are kept.
             let is_ours = is_crlf && !old.contains(['\n', '\r']) && !new.contains('\r');
@@ -135,12 +136,18 @@ fn first_byte(text: &str, old: &str, start: u64) -> Option<usize> {
 }
 
 /// Why `old` was not found although it is nearly there.
-fn hint(text: &str, old: &str, start: u64) -> Option<&'static str> {
+fn hint(text: &str, old: &str, start: u64) -> Option<String> {
     if start > 0 && Edit::find(text, old, "", 0).is_some() {
-        return Some("it occurs before that line");
+        return Some("it occurs before that line".to_owned());
     }
     if to_lf(text).contains(&to_lf(old)) {
-        return Some("the file has CRLF line ends, at least in part: write them as \\r\\n in old and new");
+        let (sort, letters) = if text.contains("\r\n") {
+            ("CRLF line ends, at least in part", "\\r\\n")
+        } else {
+            ("LF line ends", "\\n")
+        };
+        return Some(format!("the file has {sort}: write them as {letters} in old and new"));
     }
-    None
+    let (line, what) = alike::find(text, old)?;
+    Some(format!("a text that differs only in {what} begins in line {line}: read it and copy it exactly"))
 }

@@ -174,6 +174,11 @@ pub(super) fn is_crlf_throughout(text: &str) -> bool {
     n_ends > 0
 }
 
+/// Whether there is a `\n` without a `\r` before it.
+pub(super) fn has_lone_lf(text: &str) -> bool {
+    memchr::memchr_iter(b'\n', text.as_bytes()).any(|at| at == 0 || text.as_bytes().get(at - 1) != Some(&b'\r'))
+}
+
 /// The text with `\r\n` for each line end.
 pub(super) fn to_crlf(text: &str) -> String {
     to_lf(text).replace('\n', "\r\n")

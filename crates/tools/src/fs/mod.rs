@@ -1,5 +1,6 @@
 //! Files: read, write, edit.
 
+mod alike;
 mod edit;
 mod lines;
 mod locks;

@@ -379,6 +379,10 @@ async fn r041_line_ends_of_the_file_are_kept() {
     check_edit("x = 1\r\ny = 2\r\n", json!({"old": old, "new": new}), edited, "x = 1\r\nz = 3\r\n").await;
     check_edit("a\r\nb\r\n", json!({"old": "a\r\nb", "new": "c\r\nd"}), edited, "c\r\nd\r\n").await;
     check_edit("a\r\nb\r\n", json!({"old": "a\nb\r\n", "new": "c\n"}), edited, "c\r\n").await;
+    // No line end is cut in two by an old that begins with one.
+    check_edit("a\r\nb\r\nc\r\n", json!({"old": "\nb", "new": "Z"}), edited, "aZ\r\nc\r\n").await;
+    check_edit("a\r\nb\r\n", json!({"old": "\nb", "new": "\nX\nY"}), edited, "a\r\nX\r\nY\r\n").await;
+    check_edit("a\r\nb\r\n", json!({"old": "\n", "new": "|"}), "edited: /ws/f (2 replacements)", "a|b|").await;
     // A piece of one line becomes two lines of the file's sort.
     check_edit("a\r\nb\r\n", json!({"old": "b", "new": "b\nc"}), edited, "a\r\nb\r\nc\r\n").await;
     check_edit("a\nb\n", json!({"old": "b", "new": "b\nc"}), edited, "a\nb\nc\n").await;
@@ -387,13 +391,27 @@ async fn r041_line_ends_of_the_file_are_kept() {
     // With both sorts in the file it is not guessed which is meant.
     let says = "tool 'a\nb' not found in /ws/f from line 0";
     check_edit("a\r\nb\n", json!({"old": "a\nb", "new": "c\nd"}), says, "a\r\nb\n").await;
+}
 
-    let ws = Workspace::new();
-    ws.write("f", "a\r\nb\n");
-    let err = ws.fs_edit(json!({"path": "f", "old": "a\nb", "new": "c"})).await.unwrap_err();
-    assert!(err.details["hint"].as_str().unwrap().contains("CRLF"), "{err:?}");
-    let err = ws.fs_edit(json!({"path": "f", "old": "a", "new": "c", "start": 1})).await.unwrap_err();
-    assert_eq!(err.details["hint"], "it occurs before that line");
+#[tokio::test]
+async fn a_near_miss_says_what_differs() {
+    for (before, args, expected) in [
+        ("a\r\nb\n", json!({"old": "a\nb"}), "the file has CRLF line ends, at least in part: write them as \\r\\n"),
+        ("a\nb\n", json!({"old": "a\r\nb"}), "the file has LF line ends: write them as \\n in old and new"),
+        ("a\nb\n", json!({"old": "a", "start": 1}), "it occurs before that line"),
+        ("x\n\tif y:  \n", json!({"old": "    if y:\n"}), "a text that differs only in white space begins in line 1"),
+        ("\u{201c}hi\u{201d}", json!({"old": "\"hi\""}), "differs only in quotation marks, dashes or white space"),
+    ] {
+        let ws = Workspace::new();
+        ws.write("f", before);
+        let mut args = args;
+        args["path"] = "f".into();
+        args["new"] = "c".into();
+        let err = ws.fs_edit(args).await.unwrap_err();
+        let hint = err.details["hint"].as_str().unwrap();
+        assert!(hint.contains(expected), "{before:?}: {hint}");
+        assert_eq!(ws.read("f"), before.as_bytes());
+    }
 }
 
 #[tokio::test]
