@@ -136,9 +136,12 @@ pub(super) fn data_type(content_type: &ContentType, bytes: &[u8]) -> Option<Stri
 /// The text of a body: by the charset of the header, else of the byte order mark, else of the page
 /// itself, else UTF-8. Bytes that are wrong become replacement characters; a mark is no text.
 pub(super) fn decode(content_type: &ContentType, bytes: &[u8]) -> String {
+    let of_mark = Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
     let encoding = content_type
         .encoding()
-        .or_else(|| Encoding::for_bom(bytes).map(|(encoding, _)| encoding))
+        // `utf-16` says nothing about the order of bytes; the mark does.
+        .map(|stated| of_mark.filter(|it| is_utf16(stated) && is_utf16(it)).unwrap_or(stated))
+        .or(of_mark)
         .or_else(|| meta_charset(bytes.get(..META_BYTES).unwrap_or(bytes)))
         .unwrap_or(UTF_8);
     encoding.decode_with_bom_removal(bytes).0.into_owned()
@@ -147,7 +150,11 @@ pub(super) fn decode(content_type: &ContentType, bytes: &[u8]) -> String {
 /// Whether zero bytes are part of the text.
 fn is_wide(content_type: &ContentType, head: &[u8]) -> bool {
     let encoding = content_type.encoding().or_else(|| Encoding::for_bom(head).map(|(encoding, _)| encoding));
-    encoding.is_some_and(|it| it == UTF_16LE || it == UTF_16BE)
+    encoding.is_some_and(is_utf16)
+}
+
+fn is_utf16(encoding: &Encoding) -> bool {
+    encoding == UTF_16LE || encoding == UTF_16BE
 }
 
 /// The type that the first bytes of data give away.
@@ -166,7 +173,7 @@ fn meta_charset(head: &[u8]) -> Option<&'static Encoding> {
         let label = value.split(['"', '\'', ';', '/', '?', ' ', '\t', '\n', '\r']).next()?;
         let encoding = Encoding::for_label(label.as_bytes())?;
         // It was read byte by byte, so it is not UTF-16, whatever it says.
-        Some(if encoding == UTF_16LE || encoding == UTF_16BE { UTF_8 } else { encoding })
+        Some(if is_utf16(encoding) { UTF_8 } else { encoding })
     })
 }
 
@@ -200,7 +207,7 @@ mod tests {
 
     #[test]
     fn charset_is_the_headers_then_the_marks_then_the_pages_then_utf8() {
-        let cases: [(&str, &[u8], &str); 12] = [
+        let cases: [(&str, &[u8], &str); 14] = [
             ("text/plain", "é😀".as_bytes(), "é😀"),
             ("text/plain", b"a\xffb", "a\u{fffd}b"),
             ("text/plain; charset=ISO-8859-1", b"\xe9", "é"),
@@ -209,6 +216,8 @@ mod tests {
             ("text/plain", b"\xef\xbb\xbfx", "x"),
             ("text/plain", b"\xff\xfea\0b\0", "ab"),
             ("text/plain; charset=utf-16be", b"\0a\0b", "ab"),
+            ("text/plain; charset=utf-16", b"\xfe\xff\0a\0b", "ab"),
+            ("text/plain; charset=utf-16", b"\xff\xfea\0b\0", "ab"),
             ("text/html", b"<meta charset=\"shift_jis\">\x93\xfa", "<meta charset=\"shift_jis\">日"),
             (
                 "text/html",

@@ -210,8 +210,13 @@ impl WebFetch {
 }
 
 fn parse_url(text: &str) -> Result<Url, ToolError> {
-    let url = Url::parse(text.trim())
-        .map_err(|err| ToolError::invalid(format!("'{}' is no absolute URL: {err}", text.escape_debug())))?;
+    let url = Url::parse(text.trim()).map_err(|err| {
+        let hint = match err {
+            url::ParseError::RelativeUrlWithoutBase => "; it has to begin with http:// or https://",
+            _ => "",
+        };
+        ToolError::invalid(format!("'{}' is no absolute URL: {err}{hint}", text.escape_debug()))
+    })?;
     check_scheme(&url)?;
     Ok(url)
 }
@@ -220,7 +225,10 @@ fn check_scheme(url: &Url) -> Result<(), ToolError> {
     if matches!(url.scheme(), "http" | "https") {
         return Ok(());
     }
-    Err(ToolError::invalid(format!("only http and https URLs can be fetched, not {}:", url.scheme())))
+    // What a host with a port looks like when the scheme was left out.
+    let is_host = url.cannot_be_a_base() && url.path().starts_with(|it: char| it.is_ascii_digit());
+    let hint = if is_host { "; put http:// or https:// in front of the host" } else { "" };
+    Err(ToolError::invalid(format!("only http and https URLs can be fetched, not {}:{hint}", url.scheme())))
 }
 
 fn parse_timeout(seconds: Option<i64>) -> Result<Duration, ToolError> {
@@ -306,12 +314,14 @@ fn not_fetched(url: &Url, err: &reqwest::Error, is_proxied: bool) -> ToolError {
         cause = err.source();
     }
     let why = last.map_or_else(|| err.to_string(), ToString::to_string);
+    // Said by the library about an answer in plain text.
+    let scheme = if why.contains("InvalidContentType") { "; the server seems to speak http, not https" } else { "" };
     let proxy = if is_proxied && err.is_connect() {
         "; if HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is set, that proxy was used"
     } else {
         ""
     };
-    ToolError::raised("ConnectionError", format!("could not fetch {url}: {why}{proxy}"))
+    ToolError::raised("ConnectionError", format!("could not fetch {url}: {why}{scheme}{proxy}"))
 }
 
 fn broken_off(url: &Url, n_bytes: u64, err: &reqwest::Error) -> ToolError {

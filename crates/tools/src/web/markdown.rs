@@ -11,7 +11,7 @@ use html5ever::{
     tendril::{StrTendril, TendrilSink as _},
     tree_builder::TreeBuilderOpts,
 };
-use markup5ever_rcdom::RcDom;
+use markup5ever_rcdom::{NodeData, RcDom};
 
 /// Bytes of HTML that are converted at most; a larger page stays as it is.
 const MAX_SOURCE_BYTES: usize = 4 * 1024 * 1024;
@@ -38,7 +38,7 @@ pub(super) async fn from_html(html: &str) -> Option<String> {
 fn convert(html: &str, deadline: Instant) -> Option<String> {
     let tree = parse(html, deadline)?.document;
     let converter = HtmlToMarkdown::builder().skip_tags(SKIPPED.to_vec()).build();
-    is_shallow(&tree).then(|| converter.tree_to_markdown(&tree))
+    prepare(&tree).then(|| converter.tree_to_markdown(&tree))
 }
 
 /// Parses step by step, as nobody can stop a thread that parses the whole.
@@ -69,15 +69,31 @@ fn is_deep_at_the_end(tree: &Rc<Node>) -> bool {
     true
 }
 
-fn is_shallow(tree: &Rc<Node>) -> bool {
+/// Cuts data that stands in addresses; `false` when the page is nested too deeply.
+fn prepare(tree: &Rc<Node>) -> bool {
     let mut pending = vec![(tree.clone(), 0)];
     while let Some((node, depth)) = pending.pop() {
         if depth > MAX_DEPTH {
             return false;
         }
+        if let NodeData::Element { attrs, .. } = &node.data {
+            let mut attrs = attrs.borrow_mut();
+            let addresses = attrs.iter_mut().filter(|it| matches!(&*it.name.local, "src" | "href"));
+            addresses.for_each(|it| cut_data(&mut it.value));
+        }
         pending.extend(node.children.borrow().iter().map(|it| (it.clone(), depth + 1)));
     }
     true
+}
+
+/// Leaves the type of a `data:` address: a picture's bytes are nothing to read.
+fn cut_data(address: &mut StrTendril) {
+    let trimmed = address.trim_start();
+    if trimmed.get(..5).is_some_and(|it| it.eq_ignore_ascii_case("data:"))
+        && let Some((head, _)) = trimmed.split_once(',')
+    {
+        *address = StrTendril::from(format!("{head},..."));
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +105,18 @@ mod tests {
         let html = "<html><head><title>T</title><style>p{}</style></head><body><h1>Head</h1><script>x()</script>\
                     <p>One <a href='/b'>link</a></p><noscript><p>plain</p></noscript><ul><li>a<li>b</ul></body></html>";
         assert_eq!(from_html(html).await.unwrap(), "# Head\n\nOne [link](/b)\n\nplain\n\n*   a\n*   b");
+    }
+
+    #[tokio::test]
+    async fn data_in_addresses_is_cut() {
+        for (html, expected) in [
+            ("<img alt='a' src='data:image/png;base64,AAAABBBB'>", "![a](data:image/png;base64,...)"),
+            ("<a href=' Data:,x'>t</a>", "[t](Data:,...)"),
+            ("<img alt='a' src='/data:x,y'>", "![a](/data:x,y)"),
+            ("<img alt='data: one, two' src='b'>", "![data: one, two](b)"),
+        ] {
+            assert_eq!(from_html(html).await.unwrap(), expected);
+        }
     }
 
     #[tokio::test]

@@ -287,9 +287,16 @@ async fn r052_other_schemes_are_refused() {
         assert!(err.starts_with("only http and https"), "{url}: {err}");
     }
     for (url, expected) in [
-        ("example.com/x", "'example.com/x' is no absolute URL: relative URL without a base"),
+        (
+            "example.com/x",
+            "'example.com/x' is no absolute URL: relative URL without a base; it has to begin with http:// or https://",
+        ),
+        (
+            "localhost:8080/x",
+            "only http and https URLs can be fetched, not localhost:; put http:// or https:// in front of the host",
+        ),
         ("http://", "'http://' is no absolute URL: empty host"),
-        ("", "'' is no absolute URL: relative URL without a base"),
+        ("", "'' is no absolute URL: relative URL without a base; it has to begin with http:// or https://"),
         ("http://a b/", "'http://a b/' is no absolute URL: invalid international domain name"),
     ] {
         assert_eq!(fetch_error(json!({"url": url})).await, expected);
