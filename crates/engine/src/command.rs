@@ -5,6 +5,7 @@ mod run;
 use bub_kernel::{
     error::ToolError,
     similar::close_matches,
+    text::elide,
     tool::{ToolSet, ToolSpec},
 };
 use serde_json::{Map, Value};
@@ -77,7 +78,11 @@ pub(crate) fn parse(line: &str, tools: &ToolSet) -> Result<Command, String> {
         name: first.to_owned(),
         tool: SHELL.to_owned(),
         args: Map::from_iter([("command".to_owned(), Value::String(line.to_owned()))]),
-        meant: close_matches(first, names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect(),
+        // Names of tools are in lower case, and aliases differ by a sign.
+        meant: close_matches(&first.to_lowercase(), names.iter().map(String::as_str))
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
     })
 }
 
@@ -132,6 +137,14 @@ fn split(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
+/// Characters of the person's own text that an error repeats at most.
+const MAX_QUOTED: usize = 200;
+
+/// Whether a text may be meant as the name of an argument, be there one or not.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|it| it.is_alphanumeric() || matches!(it, '_' | '-' | '.'))
+}
+
 /// Binds the words after the name: positional ones in the order of the schema, then `key=value`.
 fn bind(spec: &ToolSpec, words: &[String]) -> Result<Map<String, Value>, String> {
     let parameters: Vec<&String> =
@@ -140,7 +153,15 @@ fn bind(spec: &ToolSpec, words: &[String]) -> Result<Map<String, Value>, String>
     let mut args = Map::new();
     for word in words {
         match word.split_once('=') {
-            Some((key, value)) => drop(args.insert(key.to_owned(), Value::String(value.to_owned()))),
+            Some((key, value)) if is_name(key) => drop(args.insert(key.to_owned(), Value::String(value.to_owned()))),
+            Some((key, _)) => {
+                let name = parameters.get(positional.len()).map_or("NAME", |it| it.as_str());
+                return Err(format!(
+                    "'{}' is no name of an argument; a value with '=' in it needs one: {name}='{}'",
+                    elide(key, MAX_QUOTED),
+                    elide(word, MAX_QUOTED)
+                ));
+            }
             None if args.is_empty() => positional.push(word),
             None => return Err(format!("positional argument '{word}' cannot appear after keyword arguments")),
         }

@@ -113,6 +113,14 @@ fn r128_arguments_are_positional_then_by_name() {
         ("fs.read a 1 2 3", "expected at most 3 positional arguments, got 4"),
         ("fs.read a path=b", "argument 'path' given both positionally and by keyword"),
         ("fs.read 'a", "No closing quotation"),
+        (
+            "fs.read http://x/?a=b",
+            "'http://x/?a' is no name of an argument; a value with '=' in it needs one: path='http://x/?a=b'",
+        ),
+        (
+            "fs.read x 1 '(y == 2)'",
+            "'(y ' is no name of an argument; a value with '=' in it needs one: limit='(y == 2)'",
+        ),
         ("", "empty command"),
         ("  ", "empty command"),
     ] {
@@ -139,6 +147,9 @@ fn r130_a_mistyped_command_is_told_what_it_may_have_meant() {
     let mut error = fail();
     add_hint(&mut error, &command, ",");
     assert!(error.cause().ends_with("\n'tape.inof' is not a command; did you mean ,tape.info?"), "{}", error.cause());
+    for (typed, meant) in [("fs_read x", "fs.read"), ("FS.READ x", "fs.read"), ("tape_info", "tape.info")] {
+        assert_eq!(parse(typed, &tools(true)).unwrap().meant.first().map(String::as_str), Some(meant), "{typed}");
+    }
     command.meant.clear();
     let mut error = fail();
     add_hint(&mut error, &command, ",");
