@@ -175,7 +175,7 @@ impl Builder {
             }
             None => local.clone(),
         };
-        register_builtins(&mut registry, &settings, resolved.clone(), &skills, &code);
+        let shells = register_builtins(&mut registry, &settings, resolved.clone(), &skills, &code);
         for provider in model_settings::providers(&settings, &local) {
             registry.models(provider);
         }
@@ -213,6 +213,7 @@ impl Builder {
             locks,
             workspace,
             skills,
+            shells,
             hooks,
             channels,
             plugins,
@@ -230,6 +231,7 @@ pub struct App {
     locks: Arc<dyn SessionLocks>,
     workspace: String,
     skills: Skills,
+    shells: Arc<bash::Shells>,
     hooks: Vec<Arc<dyn Hooks>>,
     channels: Vec<Arc<dyn Channel>>,
     plugins: Vec<PluginReport>,
@@ -360,6 +362,12 @@ impl App {
         self.sections.iter().flat_map(|it| self.settings.shown_section(it)).collect()
     }
 
+    /// The commands that run in the background, which closing stops.
+    #[must_use]
+    pub fn background_commands(&self) -> Vec<String> {
+        self.shells.running_commands()
+    }
+
     /// Stops everything; see [`Runtime::close`].
     pub async fn close(&self) {
         self.runtime.close().await;
@@ -385,7 +393,7 @@ fn register_builtins(
     workspace: PathBuf,
     skills: &Skills,
     code: &SessionCodeMode,
-) {
+) -> Arc<bash::Shells> {
     let shells = bash::Shells::new(bash::ShellSettings {
         spool_dir: Some(settings.paths.spool()),
         max_output_bytes: settings.shell.max_output_bytes,
@@ -434,7 +442,8 @@ fn register_builtins(
         .hooks(SkillHooks::new(skills.clone()))
         .hooks(describe::DescribeHooks::default())
         .shared_hooks(code.hooks())
-        .hooks(bash::ShellHooks::new(shells));
+        .hooks(bash::ShellHooks::new(shells.clone()));
+    shells
 }
 
 /// Code mode as set, with the definitions of tools in the home folder.

@@ -5,13 +5,13 @@ use std::{io, process::ExitCode, time::Duration};
 use anyhow::Result;
 use bub::{
     App, TurnOptions, TurnStream,
-    kernel::turn::{Inbound, TurnError, TurnResult},
+    kernel::turn::{Inbound, TurnError, TurnEvent, TurnResult},
 };
 
 use crate::{
     error,
     interrupt::Interrupts,
-    terminal::{Printer, WRITE_EVERY},
+    terminal::{Printer, WRITE_EVERY, safe::safe_line},
 };
 
 /// How long a cancelled turn may take to stop its processes and record what it did.
@@ -26,7 +26,7 @@ pub(super) async fn play(
 ) -> Result<ExitCode> {
     let mut interrupts = Interrupts::listen();
     let stream = app.runtime().turn(inbound, options);
-    let done = follow(stream, printer, &mut interrupts).await;
+    let done = follow(&app, stream, printer, &mut interrupts).await;
     let closed = tokio::select! {
         () = app.close() => Ok(()),
         () = interrupts.next() => Err(TurnError::Cancelled.into()),
@@ -38,7 +38,12 @@ pub(super) async fn play(
 }
 
 /// Prints the turn as it goes on. The first Ctrl-C cancels it, the second stops waiting for that.
-async fn follow(mut stream: TurnStream, printer: &mut dyn Printer, interrupts: &mut Interrupts) -> Result<ExitCode> {
+async fn follow(
+    app: &App,
+    mut stream: TurnStream,
+    printer: &mut dyn Printer,
+    interrupts: &mut Interrupts,
+) -> Result<ExitCode> {
     let mut broken: Option<io::Error> = None;
     let mut is_cancelled = false;
     loop {
@@ -69,10 +74,18 @@ async fn follow(mut stream: TurnStream, printer: &mut dyn Printer, interrupts: &
         }
     }
     let result = tokio::time::timeout(CANCEL_GRACE, stream.result()).await.unwrap_or(Err(TurnError::Cancelled));
-    match broken {
-        Some(err) => Err(err.into()),
-        None => finish(result, printer),
+    if let Some(err) = broken {
+        return Err(err.into());
     }
+    if !matches!(result, Err(TurnError::Cancelled)) {
+        for command in app.background_commands() {
+            printer.event(&TurnEvent::Notice(format!(
+                "stopped with the program, as it still ran: {}",
+                safe_line(&command)
+            )))?;
+        }
+    }
+    finish(result, printer)
 }
 
 /// Prints the end, and picks the exit code.

@@ -90,7 +90,8 @@ fn a_reader_that_goes_away_stops_the_turn() {
 #[test]
 fn background_shells_end_with_the_program() {
     let home = TestHome::new();
-    let out = home.run(&["run", ",bash command='setsid sleep 66614 & sleep 66615' background=true"]).ok();
-    assert!(out.contains("shell_id: bsh-"), "{out}");
+    let ran = home.run(&["run", ",bash command='setsid sleep 66614 & sleep 66615' background=true"]);
+    assert!(ran.out.contains("shell_id: bsh-"), "{}", ran.out);
+    assert!(ran.err.contains("stopped with the program, as it still ran: setsid sleep 66614 &"), "{}", ran.err);
     wait_until("nothing is left", || !is_running("66614") && !is_running("66615"));
 }

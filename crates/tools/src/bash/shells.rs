@@ -101,6 +101,12 @@ impl Shells {
         self.len() == 0
     }
 
+    /// The commands of the shells that run, each cut to a line's length.
+    #[must_use]
+    pub fn running_commands(&self) -> Vec<String> {
+        self.running(|_| true).iter().map(|it| it.command.clone()).collect()
+    }
+
     /// Stops a session's running shells and waits for their end. What they printed stays readable, unless
     /// the session is temporary.
     pub async fn terminate_session(&self, session: &SessionId) {
