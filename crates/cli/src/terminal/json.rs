@@ -20,6 +20,8 @@ pub(crate) struct JsonPrinter {
     session: String,
     started: Instant,
     tools: Vec<Value>,
+    /// Which of them seem to have been broken off.
+    aborted: Vec<usize>,
     usage: Option<Value>,
     steps: usize,
 }
@@ -34,6 +36,7 @@ impl JsonPrinter {
             session: session.to_owned(),
             started: Instant::now(),
             tools: Vec::new(),
+            aborted: Vec::new(),
             usage: None,
             steps: 0,
         }
@@ -70,7 +73,10 @@ impl JsonPrinter {
             }
             TurnEvent::ToolResults(results) => {
                 let from = self.tools.len().saturating_sub(results.len());
-                for (tool, result) in self.tools.iter_mut().skip(from).zip(results) {
+                for ((idx, tool), result) in self.tools.iter_mut().enumerate().skip(from).zip(results) {
+                    if result.as_str().is_some_and(|it| it.starts_with("aborted after ")) {
+                        self.aborted.push(idx);
+                    }
                     if let Some(fields) = tool.as_object_mut() {
                         let is_error = result.get("kind").is_some() && result.get("message").is_some();
                         fields.insert("ok".to_owned(), (!is_error).into());
@@ -100,10 +106,18 @@ impl Printer for JsonPrinter {
     }
 
     fn failed(&mut self, err: &TurnError) -> io::Result<()> {
+        if matches!(err, TurnError::Cancelled) {
+            // What a command printed may look like that, but not in a turn that went on.
+            for idx in &self.aborted {
+                if let Some(fields) = self.tools.get_mut(*idx).and_then(Value::as_object_mut) {
+                    fields.insert("ok".to_owned(), false.into());
+                }
+            }
+        }
         let kind = match err {
             TurnError::Model(err) => err.kind().as_str(),
             TurnError::Command { error, .. } => error.kind.as_str(),
-            TurnError::CommandLine(_) | TurnError::Invalid(_) => "invalid_input",
+            TurnError::CommandLine(_) | TurnError::Invalid(_) | TurnError::EmptyPrompt => "invalid_input",
             TurnError::Cancelled => "cancelled",
             _ => "unknown",
         };

@@ -40,6 +40,20 @@ fn r017_ctrl_c_in_a_long_command_leaves_nothing_running() {
 }
 
 #[test]
+fn a_call_that_was_broken_off_is_not_told_as_done() {
+    let server = ModelServer::start();
+    server.reply(Reply::calls([("c1", "bash", json!({"command": "sleep 66617"}))]));
+    let home = TestHome::with_model(&server);
+    let child = home.command(&["run", "--output", "json", "wait for it"]).spawn().unwrap();
+    wait_until("the command runs", || is_running("66617"));
+    interrupt(&child);
+    let ran = end_of(child);
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    let result: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(result["tools"][0]["ok"], false, "{result}");
+}
+
+#[test]
 fn ctrl_c_in_a_typed_command_stops_it() {
     let home = TestHome::new();
     let child = home.command(&["run", ",sleep 66613"]).spawn().unwrap();
