@@ -347,6 +347,7 @@ impl App {
             max_wait: self.settings.max_wait,
             active_window: self.settings.active_time_window,
             stream: self.settings.stream_output,
+            options: TurnOptions::default(),
         }
     }
 

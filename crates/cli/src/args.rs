@@ -7,7 +7,7 @@ mod tape;
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser as NotEmpty};
 
 pub(crate) use chat::{ChatArgs, GatewayArgs};
 pub(crate) use login::{BrowserArgs, CopilotArgs, LoginArgs, LoginCommand, ProgramArgs};
@@ -125,18 +125,18 @@ pub(crate) struct RunArgs {
     pub(crate) attach: Vec<String>,
 
     /// Session to continue [default: CHANNEL:CHAT_ID]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NotEmpty::new())]
     pub(crate) session_id: Option<String>,
 
     /// Model for this turn, as provider:model [default: the session's, else the setting]
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = NotEmpty::new())]
     pub(crate) model: Option<String>,
 
     /// Reasoning effort for this turn
-    #[arg(long, value_name = "EFFORT")]
+    #[arg(long, value_name = "EFFORT", value_parser = NotEmpty::new())]
     pub(crate) reasoning_effort: Option<String>,
 
-    /// Tools that the model may use, as fs.read,bash [default: all]
+    /// Tools that the model may use, as fs.read,bash; '' is none [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
 
@@ -192,7 +192,7 @@ pub(crate) struct CodeArgs {
     pub(crate) tools: Option<Vec<String>>,
 
     /// Session whose tape the tools see and the run is recorded on
-    #[arg(long, default_value = "cli:local", value_name = "ID")]
+    #[arg(long, default_value = "cli:local", value_name = "ID", value_parser = NotEmpty::new())]
     pub(crate) session_id: String,
 
     /// Do not show the calls

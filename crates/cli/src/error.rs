@@ -100,6 +100,7 @@ pub(crate) fn is_broken_pipe(err: &anyhow::Error) -> bool {
 /// What to do next.
 fn hint(err: &anyhow::Error) -> Option<String> {
     let text = match err.downcast_ref::<TurnError>()? {
+        TurnError::Command { error, .. } => error.details.get("hint")?.as_str()?,
         TurnError::Model(ModelError::Config(message)) if message.starts_with("no model to run") => NO_MODEL_HINT,
         TurnError::Model(ModelError::Auth(text)) if text.contains("login") => {
             "`bub login` tells where you are logged in, and how to log in again"

@@ -150,7 +150,9 @@ impl RunCode {
         ctx.partial.offer(move || kept.text());
 
         let filename = format!("<run_code-{:08x}>", random());
-        let request = CodeRequest { code: &args.code, filename: &filename, tools: calls.names() };
+        // What editors put before a file is no Python.
+        let code = args.code.strip_prefix('\u{feff}').unwrap_or(&args.code);
+        let request = CodeRequest { code, filename: &filename, tools: calls.names() };
         let limit = Duration::from_secs(seconds.min(MAX_TIMEOUT_SECONDS));
         let run = async {
             if seconds == 0 {

@@ -33,13 +33,16 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::choice::{ChannelChoice, choose_channels};
 use self::{debounce::DebounceSettings, delivery::stop_notices, handler::Handlers};
-use crate::{command, runtime::Runtime};
+use crate::{
+    command,
+    runtime::{Runtime, TurnOptions},
+};
 
 /// Messages that have arrived and were not looked at; a channel that brings more waits.
 const INBOX_CAPACITY: usize = 256;
 
 /// How a gateway treats messages and answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct GatewaySettings {
     /// How long to wait for more after a message that is addressed to the agent.
     pub debounce: Duration,
@@ -49,6 +52,8 @@ pub struct GatewaySettings {
     pub active_window: Duration,
     /// Whether channels see the events of turns.
     pub stream: bool,
+    /// What each turn is given.
+    pub options: TurnOptions,
 }
 
 impl Default for GatewaySettings {
@@ -58,6 +63,7 @@ impl Default for GatewaySettings {
             max_wait: Duration::from_secs(10),
             active_window: Duration::from_secs(60),
             stream: false,
+            options: TurnOptions::default(),
         }
     }
 }
@@ -89,6 +95,7 @@ struct Inner {
     channels: Vec<Arc<dyn Channel>>,
     debounce: DebounceSettings,
     stream: bool,
+    options: TurnOptions,
     /// The handlers of sessions.
     handling: TaskScope,
     /// The turns.
@@ -113,7 +120,7 @@ impl Gateway {
     /// A gateway over these channels; of two with the same name the first counts.
     #[must_use]
     pub fn new(runtime: Runtime, channels: Vec<Arc<dyn Channel>>, settings: GatewaySettings) -> Self {
-        let GatewaySettings { debounce, max_wait, active_window, stream } = settings;
+        let GatewaySettings { debounce, max_wait, active_window, stream, options } = settings;
         let mut unique: Vec<Arc<dyn Channel>> = Vec::new();
         for channel in channels {
             if !unique.iter().any(|it| it.name() == channel.name()) {
@@ -125,6 +132,7 @@ impl Gateway {
             channels: unique,
             debounce: DebounceSettings { debounce, max_wait, active_window },
             stream,
+            options,
             handling: TaskScope::default(),
             turns: TaskScope::default(),
             left: Mutex::default(),

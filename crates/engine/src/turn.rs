@@ -430,9 +430,8 @@ impl<'a> Plan<'a> {
     fn metadata(&mut self) -> Map<String, Value> {
         let mut metadata = std::mem::take(&mut self.metadata);
         if self.inner.settings.tapes == TapeNaming::Sessions {
-            let names = |list: &Option<Vec<String>>| {
-                list.as_ref().filter(|it| !it.is_empty()).map_or(Value::Null, |it| json!(it))
-            };
+            // An empty list allows none, which is not the same as no list.
+            let names = |list: &Option<Vec<String>>| json!(list);
             metadata.insert("allowed_skills".to_owned(), names(&self.state.allowed_skills));
             metadata.insert("allowed_tools".to_owned(), names(&self.state.allowed_tools));
         }
@@ -506,7 +505,8 @@ impl<'a> Plan<'a> {
             state.allowed_tools = Some(self.inner.tools.resolve_names(names).map_err(TurnError::Invalid)?);
         }
         if let Some(names) = &options.allowed_skills {
-            state.allowed_skills = Some(names.iter().map(|it| it.to_lowercase()).collect());
+            let names = names.iter().map(|it| it.trim().to_lowercase()).filter(|it| !it.is_empty());
+            state.allowed_skills = Some(names.collect());
         }
         Ok(())
     }

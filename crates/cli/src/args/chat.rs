@@ -1,6 +1,6 @@
 //! `bub chat` and `bub gateway` on the command line.
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, builder::NonEmptyStringValueParser as NotEmpty};
 
 /// Options of `bub chat`.
 #[derive(Debug, ClapArgs)]
@@ -16,8 +16,16 @@ pub(crate) struct ChatArgs {
     pub(crate) initial_prompt: Option<String>,
 
     /// Session to continue
-    #[arg(long, value_name = "ID", default_value = "cli_session")]
+    #[arg(long, value_name = "ID", default_value = "cli_session", value_parser = NotEmpty::new())]
     pub(crate) session_id: String,
+
+    /// Tools that the model may use, as fs.read,bash; '' is none [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<String>>,
+
+    /// Skills that the model may use, as gh,release; '' is none [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) skills: Option<Vec<String>>,
 
     /// Conversation of the channel `cli`
     #[arg(long, value_name = "ID", default_value = "local")]

@@ -9,12 +9,13 @@ use std::{
 
 use anyhow::Result;
 use bub::{
-    App, Builder,
+    App, Builder, TurnOptions,
     engine::{Gateway, GatewaySettings},
     kernel::turn::SessionId,
 };
 use tokio_util::sync::CancellationToken;
 
+use super::{named, tools_named};
 use crate::{
     args::ChatArgs,
     error::NO_MODEL_HINT,
@@ -27,6 +28,11 @@ use crate::{
 pub(crate) async fn run(args: ChatArgs, builder: Builder) -> Result<ExitCode> {
     let prefix = builder.settings().command_prefix.clone();
     let app = builder.build()?;
+    let options = TurnOptions {
+        allowed_tools: tools_named(&app, args.tools.as_deref())?,
+        allowed_skills: args.skills.as_deref().map(named),
+        ..TurnOptions::default()
+    };
     let session = SessionId(args.session_id.clone());
     greet(&app, &session, &prefix).await;
     let is_interactive = io::stdin().is_terminal();
@@ -39,7 +45,7 @@ pub(crate) async fn run(args: ChatArgs, builder: Builder) -> Result<ExitCode> {
         history: is_interactive.then(|| history(&app)).flatten(),
     };
     let channel = Arc::new(ChatChannel::new(setup, app.runtime().clone()));
-    let settings = GatewaySettings { stream: true, ..app.gateway_settings() };
+    let settings = GatewaySettings { stream: true, options, ..app.gateway_settings() };
     let gateway = Gateway::new(app.runtime().clone(), vec![channel.clone()], settings);
     let ended = gateway.run(CancellationToken::new()).await;
     let mut interrupts = Interrupts::listen();

@@ -20,7 +20,7 @@ use bub::{
 };
 use serde_json::Map;
 
-use super::turn::play;
+use super::{tools_named, turn::play};
 use crate::{
     args::CodeArgs,
     error::UsageError,
@@ -43,16 +43,17 @@ pub(crate) async fn run(args: CodeArgs, builder: Builder) -> Result<ExitCode> {
         local: true,
         ..Inbound::new("cli", "local", Prompt::Text(line))
     };
-    let options = TurnOptions { allowed_tools: args.tools.clone(), ..TurnOptions::default() };
+    let options = TurnOptions { allowed_tools: tools_named(&app, args.tools.as_deref())?, ..TurnOptions::default() };
     play(app, inbound, options, &mut CodePrinter).await
 }
 
 fn print_stub(args: &CodeArgs, builder: Builder) -> Result<ExitCode> {
     let app = builder.build()?;
-    let tools = app.runtime().tools();
-    let allowed = args.tools.as_ref().map(|names| tools.resolve_names(names)).transpose().map_err(UsageError)?;
-    let specs: Vec<_> =
-        tools_for_people(tools, allowed.as_deref()).iter().map(|it| it.spec().as_ref().clone()).collect();
+    let allowed = tools_named(&app, args.tools.as_deref())?;
+    let specs: Vec<_> = tools_for_people(app.runtime().tools(), allowed.as_deref())
+        .iter()
+        .map(|it| it.spec().as_ref().clone())
+        .collect();
     output::out(&stub::render_within(&specs, usize::MAX))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use bub::{
-    Builder,
+    App, Builder,
     settings::{Settings, Sources},
 };
 
@@ -96,15 +96,28 @@ fn builder(settings: Settings, workspace: PathBuf) -> Builder {
     }
 }
 
-/// Reads a text that errors call `name`.
+/// The names of a list; an empty text is an empty list.
+fn named(list: &[String]) -> Vec<String> {
+    list.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}
+
+/// The runtime names of a list of tools.
+fn tools_named(app: &App, list: Option<&[String]>) -> Result<Option<Vec<String>>> {
+    let Some(list) = list else { return Ok(None) };
+    Ok(Some(app.runtime().tools().resolve_names(&named(list)).map_err(UsageError)?))
+}
+
+/// Reads a text that errors call `name`. A byte order mark, which some programs put before what they write,
+/// is no part of it.
 fn read_text(reader: impl Read, name: &str) -> Result<String> {
     let mut bytes = Vec::new();
     reader.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
     if bytes.len() as u64 > MAX_INPUT_BYTES {
         return Err(UsageError(format!("{name} is larger than {} MiB", MAX_INPUT_BYTES >> 20)).into());
     }
-    Ok(String::from_utf8(bytes)
-        .map_err(|err| UsageError(format!("{name} is not UTF-8 (at byte {})", err.utf8_error().valid_up_to())))?)
+    let text = String::from_utf8(bytes)
+        .map_err(|err| UsageError(format!("{name} is not UTF-8 (at byte {})", err.utf8_error().valid_up_to())))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// Reads the settings, and finds the workspace.

@@ -15,7 +15,7 @@ use bub::{
     },
 };
 
-use super::turn::play;
+use super::{named, tools_named, turn::play};
 use crate::{
     args::{Output, RunArgs},
     error::UsageError,
@@ -25,6 +25,9 @@ use crate::{
 /// Runs the turn and prints it.
 pub(crate) async fn run(args: RunArgs, builder: Builder) -> Result<ExitCode> {
     let message = message(args.message.as_deref())?;
+    if message.trim().is_empty() && args.attach.is_empty() {
+        return Err(UsageError("the message is empty".to_owned()).into());
+    }
     let session = args.session_id.clone().unwrap_or_else(|| format!("{}:{}", args.channel, args.chat_id));
     let app = builder.build()?;
     let prompt = prompt(&app, message, &args.attach).await?;
@@ -37,8 +40,8 @@ pub(crate) async fn run(args: RunArgs, builder: Builder) -> Result<ExitCode> {
     let options = TurnOptions {
         model: args.model.clone(),
         reasoning_effort: args.reasoning_effort.clone(),
-        allowed_tools: args.tools.clone(),
-        allowed_skills: args.skills.clone(),
+        allowed_tools: tools_named(&app, args.tools.as_deref())?,
+        allowed_skills: args.skills.as_deref().map(named),
         ..TurnOptions::default()
     };
     let mut printer: Box<dyn Printer> = match args.output {

@@ -139,6 +139,8 @@ fn files_end_with_the_right_exit_code() {
             "try:\n    await tools.bash(command='echo hi')\nexcept AttributeError:\n    print('none')\n",
         );
         assert_eq!(home.run(&["code", "tools.py", "--runner", runner]).ok(), "none\n");
+        home.write("marked.py", b"\xef\xbb\xbfprint(1)\n");
+        assert_eq!(home.run(&["code", "marked.py", "--runner", runner]).ok(), "1\n");
         home.write("tools.py", "print(await tools.bash(command='echo hi'))\n");
         assert_eq!(home.run(&["code", "tools.py", "--runner", runner, "--tools", "bash"]).ok(), "hi\n");
     }
@@ -148,7 +150,7 @@ fn files_end_with_the_right_exit_code() {
     assert!(home.run(&["code", "latin.py"]).failed(2).contains("not UTF-8"));
     assert!(home.run(&["code"]).failed(2).contains("FILE"));
     assert!(home.run(&["code", "bad.py", "--runner", "magic"]).failed(2).contains("--runner"));
-    assert!(home.run(&["code", "bad.py", "--tools", "nothing"]).failed(1).contains("nothing"));
+    assert!(home.run(&["code", "bad.py", "--tools", "nothing"]).failed(2).contains("nothing"));
 }
 
 #[test]

@@ -71,9 +71,18 @@ fn a_failed_command_says_the_causes_own_words() {
     let home = TestHome::new();
     home.write("t.txt", "abc");
     let err = home.run(&["run", ",fs.edit path=t.txt old=x new=y"]).failed(1);
-    assert!(err.starts_with("error: fs.edit: 'x' not found in "), "{err}");
+    assert!(err.starts_with("error: fs.edit: 'x' not found in ") && !err.contains("hint"), "{err}");
+    let err = home.run(&["run", ",fs.edit path=t.txt old=' abc' new=y"]).failed(1);
+    assert!(err.contains("\nhint: a text that differs only in white space begins in line 0"), "{err}");
     let err = home.run(&["run", ",exit 7"]).failed(1);
     assert_eq!(err, "error: exit: command exited with code 7\noutput:\n(no output)\n");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_what_is_piped_in() {
+    let home = TestHome::new();
+    assert_eq!(home.run_with(&["run"], b"\xef\xbb\xbf,echo hi\r\n").ok(), "hi\n");
+    assert!(home.run_with(&["run", "-"], b"\xef\xbb\xbf\n").failed(2).contains("is empty"));
 }
 
 #[test]
@@ -95,6 +104,12 @@ fn usage_mistakes_exit_with_2_and_help_with_0() {
     assert!(home.run(&["run", "--nope"]).failed(2).contains("--nope"));
     assert!(home.run(&["frobnicate"]).failed(2).contains("frobnicate"));
     assert!(home.run(&["run", "--output", "xml", "x"]).failed(2).contains("stream-json"));
+    for args in [["run", ""], ["run", "  \n"]] {
+        assert_eq!(home.run(&args).failed(2), "error: the message is empty\n");
+    }
+    for option in ["--session-id", "--model", "--reasoning-effort"] {
+        assert!(home.run(&["run", option, "", "x"]).failed(2).contains(option));
+    }
     assert!(home.run(&["run", "--help"]).ok().contains("Exit codes"));
     assert!(home.run(&["--version"]).ok().starts_with("bub 0."));
     for shell in ["bash", "zsh", "fish"] {

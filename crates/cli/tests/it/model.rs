@@ -217,7 +217,31 @@ fn options_of_run_reach_the_request() {
     assert_eq!((&body["model"], &body["reasoning_effort"]), (&json!("other"), &json!("high")));
     let names: Vec<_> = body["tools"].as_array().unwrap().iter().map(|it| it["function"]["name"].clone()).collect();
     assert_eq!(names, ["bash", "fs_read"]);
-    assert!(home.run(&["run", "--tools", "nope", "hi"]).failed(1).contains("unknown tool name(s): 'nope'"));
+    assert!(home.run(&["run", "--tools", "nope", "hi"]).failed(2).contains("unknown tool name(s): 'nope'"));
+}
+
+#[test]
+fn an_empty_list_of_tools_or_skills_allows_none() {
+    for (command, names, tools, skills) in [
+        ("run", ["", ""], json!([]), json!([])),
+        ("run", [" fs_read, BASH,", "GH , "], json!(["bash", "fs.read"]), json!(["gh"])),
+        ("chat", ["fs.read", ""], json!(["fs.read"]), json!([])),
+    ] {
+        let server = ModelServer::start();
+        server.reply(Reply::text("ok"));
+        let home = TestHome::with_model(&server);
+        home.run_with(&[command, "hi", "--tools", names[0], "--skills", names[1]], b"").ok();
+        let tape = home.tape_lines();
+        let start = tape.iter().find(|it| it["payload"]["name"] == "loop.start").unwrap();
+        let data = &start["payload"]["data"];
+        assert_eq!((&data["allowed_tools"], &data["allowed_skills"]), (&tools, &skills), "{command} {names:?}");
+        let body = server.chats()[0].body.clone();
+        let n_tools = body["tools"].as_array().map_or(0, Vec::len);
+        assert_eq!(n_tools, tools.as_array().unwrap().len(), "{body}");
+        assert_eq!(body.to_string().contains("<available_skills>"), skills != json!([]), "{body}");
+    }
+    let home = TestHome::new();
+    assert!(home.run(&["chat", "--tools", "nope"]).failed(2).contains("unknown tool name(s): 'nope'"));
 }
 
 #[test]

@@ -12,10 +12,7 @@ use super::{
     admission::told,
     delivery::{error_of, send},
 };
-use crate::{
-    runtime::TurnOptions,
-    turn::{Done, Order, PromptForm},
-};
+use crate::turn::{Done, Order, PromptForm};
 
 /// Runs the turn of a message and those of the messages that wait for its end. A turn that is not counted
 /// is a command: nothing waits for it.
@@ -67,7 +64,7 @@ async fn play(gateway: &Inner, channel: &Arc<dyn Channel>, session: &SessionId, 
     let mut stream = gateway.runtime.order(Order {
         form: PromptForm::Message,
         inbound: inbound.clone(),
-        options: TurnOptions::default(),
+        options: gateway.options.clone(),
         session: Some(session.clone()),
         is_rendered: true,
     });

@@ -654,7 +654,7 @@ async fn a_channel_that_fails_or_panics_ends_nothing_but_its_own_delivery() {
 async fn answers_go_where_the_message_or_a_hook_says() {
     let (desk, other) = (Desk::new("desk", Policy::None), Desk::new("other", Policy::None));
     let settings = GatewaySettings::default();
-    let open = Open::with(&[&desk, &other], ["a", "b"].map(Script::text), Holds::new(), settings).await;
+    let open = Open::with(&[&desk, &other], ["a", "b"].map(Script::text), Holds::new(), settings.clone()).await;
     for output in ["other", "null"] {
         desk.put(Inbound { output: Some(output.into()), ..desk.message("1", output) }).await;
     }
