@@ -117,10 +117,15 @@ fn frame_lines(frame: &StackFrame, code: &str, filename: &str, out: &mut String)
 
 /// A message with what the model needs to know to go on.
 fn explain(kind: ExcType, message: &str) -> String {
+    let message = message.replace("'_bub_Asyncio' object", "module 'asyncio'");
     let hint = if message.contains("'coroutine'") || message.contains("coroutine object") {
         " (a call of a tool gives its value only with `await`)"
     } else if kind == ExcType::NameError && message.contains("'open'") {
         " (this sandbox has no files: use a tool)"
+    } else if kind == ExcType::AttributeError && message.starts_with("'tools' object has no attribute") {
+        " (code cannot call a tool of that name: use those of the definitions)"
+    } else if kind == ExcType::AttributeError && message.starts_with("module 'asyncio'") {
+        " (of asyncio this sandbox has gather, run, sleep, create_task and ensure_future)"
     } else if kind == ExcType::ModuleNotFoundError {
         " (this sandbox has only a few modules of the standard library)"
     } else {

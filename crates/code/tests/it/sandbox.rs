@@ -269,6 +269,12 @@ async fn hints_say_how_to_go_on() {
     for (code, kind, hint) in [
         ("tools.add(a=1, b=2)['x']", "TypeError", "`await`"),
         ("tools.add(a=1, b=2).x", "AttributeError", "`await`"),
+        ("await tools.fs_read(path='x')", "AttributeError", "'fs_read' (code cannot call a tool of that name"),
+        (
+            "import asyncio\nasyncio.get_event_loop()",
+            "AttributeError",
+            "module 'asyncio' has no attribute 'get_event_loop' (of asyncio",
+        ),
         ("await tools.echo(value=tools.add(a=1, b=2))", "TypeError", "await"),
         (
             "tools.add(a=1, b=2)",
