@@ -66,7 +66,8 @@ impl Tool for Bash {
             return Err(ToolError::invalid("command must not contain a NUL character"));
         }
         self.shells.check_open(ctx)?;
-        let cwd = args.cwd.map(|it| ctx.env.resolve(&it)).transpose()?;
+        // Models write an empty text for what they leave out.
+        let cwd = args.cwd.filter(|it| !it.is_empty()).map(|it| ctx.env.resolve(&it)).transpose()?;
         let request = SpawnRequest { cwd, ..SpawnRequest::shell(args.command.as_str()) };
         let running = Running::new(ctx.env.spawn(request).await?, self.shells.limits());
         if args.background {
