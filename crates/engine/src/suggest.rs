@@ -11,7 +11,12 @@ pub(crate) fn guidance(name: &str, offered: &[String], deferred: &[String], code
     if code.iter().any(|it| it == name) {
         return format!("Tool `{name}` is called from code here: pass `await tools.{name}(...)` to `run_code`.");
     }
-    let matches = close_matches(name, offered.iter().chain(code).map(String::as_str));
+    let mut matches = close_matches(name, offered.iter().chain(code).map(String::as_str));
+    if matches.is_empty() {
+        // `functions.bash` and `BASH`: names with a prefix or in a case that models know from elsewhere.
+        let bare = name.rsplit(['.', ':', '/']).next().unwrap_or(name).to_lowercase();
+        matches = close_matches(&bare, offered.iter().chain(code).map(String::as_str));
+    }
     if !matches.is_empty() {
         let lines: String = matches.iter().map(|it| format!("\n- {it}")).collect();
         return format!("Tool `{name}` does not exist. Did you mean one of the following?{lines}");
@@ -39,6 +44,10 @@ mod tests {
             guidance("fsread", &offered, &[], &[]),
             "Tool `fsread` does not exist. Did you mean one of the following?\n- fs_read\n- fs_edit"
         );
+        for (name, meant) in [("functions.bash", "bash"), ("BASH", "bash"), ("default_api:fs_read", "fs_read")] {
+            let says = guidance(name, &offered, &[], &[]);
+            assert!(says.contains(&format!("Did you mean one of the following?\n- {meant}")), "{says}");
+        }
         assert_eq!(guidance("zzz", &offered, &[], &[]), "Tool `zzz` does not exist. No similar tool is available.");
         let with = |extra: &str| offered.iter().cloned().chain([extra.to_owned()]).collect::<Vec<_>>();
         assert_eq!(
