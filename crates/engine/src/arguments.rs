@@ -53,8 +53,11 @@ fn convert(parameters: &Value, args: &Map<String, Value>) -> (Value, Vec<Argumen
     let is_open = more.is_some_and(|it| it != &Value::Bool(false))
         || parameters.get("properties").is_none()
         || COMPOSED.iter().any(|it| parameters.get(it).is_some());
+    let required: Vec<_> =
+        parameters.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let mut converted = Map::new();
     for (parameter, value) in args {
+        let n_problems = conversion.problems.len();
         let value = match (properties.get(parameter), more) {
             (Some(schema), _) | (None, Some(schema @ Value::Object(_))) => {
                 conversion.inside(PathStep::Key(parameter.clone()), schema, value)
@@ -72,10 +75,15 @@ fn convert(parameters: &Value, args: &Map<String, Value>) -> (Value, Vec<Argumen
                 value.clone()
             }
         };
+        // Models write null for what they leave out, though the parameter has a default and takes no null.
+        let is_optional = properties.contains_key(parameter) && !required.contains(&parameter.as_str());
+        if value.is_null() && is_optional && conversion.problems.len() > n_problems {
+            conversion.problems.truncate(n_problems);
+            continue;
+        }
         converted.insert(parameter.clone(), value);
     }
-    let required = parameters.get("required").and_then(Value::as_array).into_iter().flatten();
-    for parameter in required.filter_map(Value::as_str).filter(|it| !args.contains_key(*it)) {
+    for parameter in required.into_iter().filter(|it| !args.contains_key(*it)) {
         conversion.missing("missing_argument", parameter, properties.get(parameter), args);
     }
     (converted.into(), conversion.problems)

@@ -218,3 +218,24 @@ fn what_is_entangled_without_end_is_left_as_it_is() {
     let args = Map::from_iter([("e".to_owned(), deep.clone())]);
     assert_eq!(validate(&Schema::new(schema), "t", &args).unwrap()["e"], deep, "left for the tool to judge");
 }
+
+#[test]
+fn null_for_what_may_be_left_out_is_left_out() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "offset": {"type": "integer", "default": 0},
+            "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "any": {},
+        },
+        "required": ["path"],
+    });
+    let validated = |args: Value| validate(&Schema::new(schema.clone()), "t.x", args.as_object().unwrap());
+    assert_eq!(
+        validated(json!({"path": "a", "offset": null, "limit": null, "any": null})).unwrap(),
+        json!({"path": "a", "limit": null, "any": null})
+    );
+    let err = validated(json!({"path": null, "offset": "x"})).unwrap_err();
+    assert_eq!(err.details["errors"].as_array().unwrap().len(), 2, "{err:?}");
+}
