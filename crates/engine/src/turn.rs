@@ -430,8 +430,10 @@ impl<'a> Plan<'a> {
     fn metadata(&mut self) -> Map<String, Value> {
         let mut metadata = std::mem::take(&mut self.metadata);
         if self.inner.settings.tapes == TapeNaming::Sessions {
-            // An empty list allows none, which is not the same as no list.
-            let names = |list: &Option<Vec<String>>| json!(list);
+            // As in the reference, an empty list is recorded as none is.
+            let names = |list: &Option<Vec<String>>| {
+                list.as_ref().filter(|it| !it.is_empty()).map_or(Value::Null, |it| json!(it))
+            };
             metadata.insert("allowed_skills".to_owned(), names(&self.state.allowed_skills));
             metadata.insert("allowed_tools".to_owned(), names(&self.state.allowed_tools));
         }
