@@ -216,7 +216,9 @@ fn checked(server: &Server, prompt: &str, requests: usize, who: &str) -> Result<
     let mut log = Vec::new();
     loop {
         log.extend(server.take_log().into_iter().filter(|it| it.kind.is_some() && it.kind != Some(Kind::Side)));
-        let is_done = log.len() >= requests && log.last().is_some_and(|it: &Record| it.kind == Some(Kind::Final));
+        // Two connections may write down what they sent in another order.
+        log.sort_by_key(|it: &Record| it.received);
+        let is_done = log.len() >= requests && log.last().is_some_and(|it| it.kind == Some(Kind::Final));
         if is_done || Instant::now() > deadline {
             ensure!(log.len() == requests && is_done, "{who} asked {} times, not {requests}, for: {prompt}", log.len());
             return Ok(log);

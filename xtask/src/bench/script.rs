@@ -167,7 +167,8 @@ fn arguments(tool: &Offered<'_>, number: usize, script: &Script) -> Value {
     } else {
         (&["command", "cmd", "script", "code", "input"], format!("echo step-{number}"))
     };
-    let key = keys.iter().find(|it| properties.contains_key(**it)).or(keys.first());
+    let known = keys.iter().find(|it| properties.contains_key(**it));
+    let key = known.or(keys.first().filter(|_| properties.is_empty()));
     let mut arguments = Map::new();
     arguments.extend(key.map(|it| ((*it).to_owned(), Value::String(value))));
     for required in
