@@ -8,7 +8,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::text::{BOM, HEAD_BYTES};
 
-/// Bytes that are read at once.
+/// Bytes that are read first: most files have no more.
+const FIRST_BYTES: usize = 2 * HEAD_BYTES;
+/// Bytes that are read at once from then on.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// What ended a line.
@@ -50,6 +52,8 @@ pub(super) struct Line {
 pub(super) struct Lines<R> {
     reader: R,
     buffer: Box<[u8]>,
+    /// How large the buffer is from the second reading on, in bytes.
+    more: usize,
     /// The part of the buffer that was read and not yet used.
     unused: std::ops::Range<usize>,
     /// Where the unused part starts in the file.
@@ -59,8 +63,8 @@ pub(super) struct Lines<R> {
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Reads the beginning of the file.
     pub(super) async fn start(reader: R) -> io::Result<Self> {
-        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let mut lines = Self { reader, buffer, unused: 0..0, position: 0 };
+        let buffer = vec![0; FIRST_BYTES].into_boxed_slice();
+        let mut lines = Self { reader, buffer, more: BUFFER_BYTES, unused: 0..0, position: 0 };
         while lines.unused.end < HEAD_BYTES {
             let free = lines.buffer.get_mut(lines.unused.end..).unwrap_or_default();
             match lines.reader.read(free).await? {
@@ -139,6 +143,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     /// Reads more once everything is used; `false` at the end of the file.
     async fn fill(&mut self) -> io::Result<bool> {
+        if self.buffer.len() < self.more && self.unused.end > 0 {
+            self.buffer = vec![0; self.more].into();
+        }
         let n_bytes = self.reader.read(&mut self.buffer).await?;
         self.unused = 0..n_bytes;
         Ok(n_bytes > 0)
@@ -212,7 +219,8 @@ mod tests {
         let bytes = b"a\r\nbc\rd\n\r\n\r\re".as_slice();
         for size in 1..bytes.len() {
             // The buffer's size is how many bytes come at a time.
-            let mut lines = Lines { reader: bytes, buffer: vec![0; size].into(), unused: 0..0, position: 0 };
+            let mut lines =
+                Lines { reader: bytes, buffer: vec![0; size].into(), more: size, unused: 0..0, position: 0 };
             let mut seen = String::new();
             let mut kept = Vec::new();
             while let Some(line) = lines.line(&mut kept, 100).await.unwrap() {
