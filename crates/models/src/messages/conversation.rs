@@ -13,7 +13,7 @@ use bub_kernel::{
     message::{Media, MediaKind, MediaSource, Part},
     model::ModelError,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -58,7 +58,7 @@ enum Block<'a> {
     ToolUse {
         id: String,
         name: Cow<'a, str>,
-        input: Map<String, Value>,
+        input: Input<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         caller: Option<&'a Value>,
     },
@@ -72,6 +72,17 @@ enum Block<'a> {
     /// What the provider sent, as it came.
     #[serde(untagged)]
     Item(&'a Value),
+}
+
+/// The arguments of a call. They are read when they are written: a long conversation has many, and as
+/// values they take several times their room.
+struct Input<'a>(&'a str);
+
+impl Serialize for Input<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let arguments: Map<String, Value> = lenient::parse(self.0.as_bytes()).unwrap_or_default();
+        arguments.serialize(serializer)
+    }
 }
 
 #[derive(Serialize)]
@@ -222,7 +233,7 @@ fn answer_blocks<'a>(answer: &'a Answer<'_>, kind: ProviderKind, ids: &mut Ids<'
             Piece::Call(call) => blocks.push(Block::ToolUse {
                 id: ids.of_call(&call.id),
                 name: history::tool_name(&call.name),
-                input: lenient::parse(call.arguments.as_bytes()).unwrap_or_default(),
+                input: Input(&call.arguments),
                 caller: call.metadata.get("caller"),
             }),
         }
